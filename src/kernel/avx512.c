@@ -1,0 +1,2 @@
+#include "kernel/kernel.h"
+void gsi_kernels_avx512(gsi_kernels *k) { (void)k; }

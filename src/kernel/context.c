@@ -1,0 +1,50 @@
+#include "kernel/context.h"
+
+gs_status gs_context_create(gs_context **out, const gs_config *config)
+{
+    const gs_config defaults = {0};
+    if (!out)
+        return GS_ENULL;
+    *out = NULL;
+    if (!config)
+        config = &defaults;
+
+    gsi_heap heap;
+    gsi_heap_init(&heap, &config->alloc);
+    gs_context *ctx = gsi_new(&heap, sizeof *ctx);
+    if (!ctx)
+        return GS_ENOMEM;
+    *ctx = (gs_context){.heap = heap, .parallel = config->parallel};
+    gsi_arena_init(&ctx->scratch, &ctx->heap);
+    ctx->cpu = gs_cpu_detect() & ~config->without_cpu;
+    gsi_kernels_init(&ctx->kernels, ctx->cpu);
+    if (!ctx->parallel.run) {
+        const gs_status status = gsi_pool_create(&ctx->pool, &ctx->heap, config->threads);
+        if (status != GS_OK) {
+            gs_context_free(ctx);
+            return status;
+        }
+        ctx->parallel = gsi_pool_parallel(ctx->pool);
+    }
+    *out = ctx;
+    return GS_OK;
+}
+
+void gs_context_free(gs_context *ctx)
+{
+    if (!ctx)
+        return;
+    gsi_pool_free(ctx->pool);
+    gsi_arena_free(&ctx->scratch);
+    gsi_heap heap = ctx->heap; /* the context lies in its own heap */
+    gsi_free(&heap, ctx);
+}
+
+unsigned gs_context_threads(const gs_context *ctx)
+{
+    return ctx->pool ? gsi_pool_threads(ctx->pool) : 1;
+}
+
+unsigned gs_context_cpu(const gs_context *ctx) { return ctx->cpu; }
+
+const gs_error *gs_context_error(const gs_context *ctx) { return &ctx->error; }

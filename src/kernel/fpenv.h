@@ -1,0 +1,36 @@
+/* The default floating-point environment (nearest even, subnormals kept) around a kernel, so that a
+ * caller's rounding mode or flush-to-zero, perhaps set by a library built with -ffast-math, changes
+ * no bit. Costs some 20 cycles a chunk. */
+#ifndef GSI_KERNEL_FPENV_H
+#define GSI_KERNEL_FPENV_H
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+static inline uint64_t gsi_fpenv_read(void) { return _mm_getcsr(); }
+static inline void gsi_fpenv_write(uint64_t env) { _mm_setcsr((unsigned)env); }
+enum { GSI_FPENV_DEFAULT = 0x1F80 }; /* all exceptions masked */
+#elif defined(__aarch64__)
+static inline uint64_t gsi_fpenv_read(void)
+{
+    uint64_t env;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(env));
+    return env;
+}
+static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
+enum { GSI_FPENV_DEFAULT = 0 };
+#else
+static inline uint64_t gsi_fpenv_read(void) { return 0; }
+static inline void gsi_fpenv_write(uint64_t env) { (void)env; }
+enum { GSI_FPENV_DEFAULT = 0 };
+#endif
+
+static inline uint64_t gsi_fpenv_enter(void)
+{
+    const uint64_t saved = gsi_fpenv_read();
+    gsi_fpenv_write(GSI_FPENV_DEFAULT);
+    return saved;
+}
+
+#endif

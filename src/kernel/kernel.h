@@ -1,0 +1,111 @@
+/* The kernels: pure functions on arrays, one list of them, and the table a context holds.
+ *
+ * Contract of every kernel:
+ * - n may be 0; pointers are aligned to their element size and to nothing more; bytes outside
+ *   [0, n) are neither written nor needed.
+ * - dst is src itself or does not overlap it.
+ * - A kernel that writes returns the largest magnitude it wrote, one that reads the largest it
+ *   read, as the bits of an f32: >= GSI_F32_INF means that there was an Inf or a NaN. This is how
+ *   every pass checks for free.
+ * - `stream`: the destination is larger than the caches: bypass them. Ignored in place.
+ * - All variants return and write the same bits as the reference in ref.c. */
+#ifndef GSI_KERNEL_H
+#define GSI_KERNEL_H
+
+#include "gradscale/kernel.h"
+#include "num/convert.h"
+
+/* Counts what full scans count. */
+typedef struct gsi_counts {
+    uint64_t inf, nan, zero, subnormal, flushed;
+    uint32_t amax;    /* bits, finite elements */
+    double sumsq;     /* finite elements */
+    size_t first_bad; /* n if none */
+} gsi_counts;
+
+/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format. */
+typedef struct gsi_limits {
+    uint32_t flushed, subnormal; /* 0 < mag < flushed; flushed <= mag < subnormal */
+} gsi_limits;
+
+typedef uint32_t gsi_convert_fn(void *dst, const void *src, size_t n, bool stream);
+typedef uint32_t gsi_stochastic_fn(void *dst, const void *src, size_t n, uint64_t seed,
+                                   uint64_t first); /* src[0] is element `first` of the stream */
+typedef uint32_t gsi_check_fn(const void *src, size_t n);
+typedef uint32_t gsi_scan_fn(double *sumsq, const void *src, size_t n);
+typedef void gsi_count_fn(gsi_counts *out, const void *src, size_t n, gsi_limits limits);
+typedef uint32_t gsi_scale_fn(void *dst, const void *src, size_t n, float factor, bool stream);
+typedef uint32_t gsi_axpy_fn(void *dst, const void *src, size_t n, float factor);
+typedef void gsi_exponents_fn(uint64_t bins[256], const void *src, size_t n);
+
+/* Reductions in f64: element i goes to lane i % GSI_LANES, each lane adds in order, lanes fold
+ * pairwise: l += l + 16, then + 8, + 4, + 2, + 1. The square of an f32 is exact in f64, so fma
+ * or not is the same. */
+enum { GSI_LANES = 32 };
+
+/*    name              family      source  destination */
+#define GS_KERNELS(X)                        \
+    X(f32_to_f16, convert, F32, F16)         \
+    X(f32_to_bf16, convert, F32, BF16)       \
+    X(f16_to_f32, convert, F16, F32)         \
+    X(bf16_to_f32, convert, BF16, F32)       \
+    X(f16_to_bf16, convert, F16, BF16)       \
+    X(bf16_to_f16, convert, BF16, F16)       \
+    X(f32_to_f16_sr, stochastic, F32, F16)   \
+    X(f32_to_bf16_sr, stochastic, F32, BF16) \
+    X(f16_to_bf16_sr, stochastic, F16, BF16) \
+    X(bf16_to_f16_sr, stochastic, BF16, F16) \
+    X(check_f32, check, F32, F32)            \
+    X(check_f16, check, F16, F16)            \
+    X(check_bf16, check, BF16, BF16)         \
+    X(scan_f32, scan, F32, F32)              \
+    X(scan_f16, scan, F16, F16)              \
+    X(scan_bf16, scan, BF16, BF16)           \
+    X(count_f32, count, F32, F32)            \
+    X(count_f16, count, F16, F16)            \
+    X(count_bf16, count, BF16, BF16)         \
+    X(scale_f32, scale, F32, F32)            \
+    X(scale_f16, scale, F16, F16)            \
+    X(scale_bf16, scale, BF16, BF16)         \
+    X(scale_f16_f32, scale, F16, F32)        \
+    X(scale_bf16_f32, scale, BF16, F32)      \
+    X(axpy_f32, axpy, F32, F32)              \
+    X(axpy_f16, axpy, F16, F32)              \
+    X(axpy_bf16, axpy, BF16, F32)            \
+    X(exponents_f32, exponents, F32, F32)    \
+    X(exponents_f16, exponents, F16, F16)    \
+    X(exponents_bf16, exponents, BF16, BF16)
+
+typedef struct gsi_kernels {
+#define X(name, family, from, to) gsi_##family##_fn *name;
+    GS_KERNELS(X)
+#undef X
+} gsi_kernels;
+
+/* The reference. Variants run it over the elements that are left after their last full vector. */
+extern const gsi_kernels gsi_ref;
+
+/* Starts from the reference, then overrides it up the ladder of the sets in `cpu`. */
+void gsi_kernels_init(gsi_kernels *k, unsigned cpu);
+
+/* Each overrides what it has; compiled to nothing on other architectures. */
+void gsi_kernels_avx2(gsi_kernels *k);
+void gsi_kernels_avx512(gsi_kernels *k);
+void gsi_kernels_neon(gsi_kernels *k);
+
+/* Rows of the table by data type; NULL where there is none. */
+gsi_check_fn *gsi_check_for(const gsi_kernels *k, gs_dtype dtype);
+gsi_scan_fn *gsi_scan_for(const gsi_kernels *k, gs_dtype dtype);
+gsi_count_fn *gsi_count_for(const gsi_kernels *k, gs_dtype dtype);
+gsi_exponents_fn *gsi_exponents_for(const gsi_kernels *k, gs_dtype dtype);
+gsi_scale_fn *gsi_scale_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
+gsi_axpy_fn *gsi_axpy_for(const gsi_kernels *k, gs_dtype from);
+gsi_convert_fn *gsi_convert_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
+gsi_stochastic_fn *gsi_stochastic_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
+
+gsi_limits gsi_limits_of(gs_dtype half);
+
+/* Pairwise fold of the lanes, shared by all variants. */
+double gsi_fold(double lanes[GSI_LANES]);
+
+#endif

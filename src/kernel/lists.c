@@ -1,0 +1,376 @@
+/* A pass: one kernel over a list of tensors.
+ *
+ * The list is cut into chunks of CHUNK elements, the last of a tensor shorter. Chunks run on any
+ * thread; each leaves its counts in its own slot, and the slots are folded in order afterwards. So
+ * the result depends on CHUNK, a constant of the library, and on nothing else. */
+#include "kernel/context.h"
+#include "kernel/fpenv.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { CHUNK = 1 << 16 };               /* 128 or 256 KB; a multiple of GSI_RANDOM_GROUP */
+enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no cache keeps them */
+
+typedef struct pass pass;
+
+/* Runs the kernel on elements [first, first + count) of tensor t and returns the largest magnitude
+ * read or written. sumsq is 0 unless it is asked for. */
+typedef uint32_t chunk_fn(const pass *p, size_t t, size_t first, size_t count, double *sumsq);
+
+struct pass {
+    gs_context *ctx;
+    chunk_fn *run;
+    const gs_tensor *dst; /* what is checked: written or, in a pass that only reads, src */
+    const gs_tensor *src;
+    size_t n;
+    float factor;
+    uint64_t seed;
+    bool stream;
+    bool want_sumsq;
+    bool want_counts; /* count everything, in every chunk */
+    gsi_limits limits;
+    atomic_ullong *bins; /* [256] */
+
+    size_t *starts;    /* [n + 1]: the number of the first chunk of tensor t */
+    gsi_counts *slots; /* [starts[n]] */
+};
+
+static const char *name_of(char buffer[32], const gs_tensor *list, size_t t)
+{
+    if (list[t].name)
+        return list[t].name;
+    snprintf(buffer, 32, "%zu", t);
+    return buffer;
+}
+
+static gs_status check_list(gs_context *ctx, const gs_tensor *list, size_t n)
+{
+    char number[32];
+    if (n > 0 && !list)
+        return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu tensors is NULL", n);
+    for (size_t t = 0; t < n; t++) {
+        const gs_tensor *x = &list[t];
+        const gs_format *f = gs_format_of(x->dtype);
+        if (x->dtype != GS_F32 && x->dtype != GS_F16 && x->dtype != GS_BF16)
+            return gsi_fail(&ctx->error, GS_EDTYPE,
+                            "tensor %s has %s%s: f32, f16 and bf16 can be"
+                            " used here",
+                            name_of(number, list, t), f ? "data type " : "an unknown data type",
+                            f ? f->name : "");
+        size_t bytes;
+        if (!gsi_mul_size(&bytes, x->count, f->bytes) || bytes > PTRDIFF_MAX)
+            return gsi_fail(&ctx->error, GS_ESIZE,
+                            "tensor %s is too large: %zu elements of %zu"
+                            " bytes",
+                            name_of(number, list, t), x->count, f->bytes);
+        if (x->count > 0 && !x->data)
+            return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data",
+                            name_of(number, list, t), x->count);
+        if (x->count > 0 && (uintptr_t)x->data % f->bytes != 0)
+            return gsi_fail(&ctx->error, GS_EALIGN,
+                            "tensor %s lies at an address that is not a"
+                            " multiple of its element size, %zu",
+                            name_of(number, list, t), f->bytes);
+    }
+    return GS_OK;
+}
+
+static bool overlap(const gs_tensor *a, const gs_tensor *b)
+{
+    const uintptr_t a0 = (uintptr_t)a->data, a1 = a0 + a->count * gs_format_of(a->dtype)->bytes;
+    const uintptr_t b0 = (uintptr_t)b->data, b1 = b0 + b->count * gs_format_of(b->dtype)->bytes;
+    return a0 < b1 && b0 < a1;
+}
+
+static gs_status check_pairs(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n)
+{
+    char number[32];
+    gs_status status = check_list(ctx, src, n);
+    if (status == GS_OK)
+        status = check_list(ctx, dst, n);
+    for (size_t t = 0; status == GS_OK && t < n; t++) {
+        const bool in_place = dst[t].data == src[t].data && dst[t].dtype == src[t].dtype;
+        if (dst[t].count != src[t].count)
+            status = gsi_fail(&ctx->error, GS_ESIZE,
+                              "tensor %s has %zu elements and its"
+                              " destination %zu",
+                              name_of(number, src, t), src[t].count, dst[t].count);
+        else if (!in_place && overlap(&dst[t], &src[t]))
+            status = gsi_fail(&ctx->error, GS_ERANGE, "tensor %s overlaps its destination",
+                              name_of(number, src, t));
+    }
+    return status;
+}
+
+static gs_status check_factor(gs_context *ctx, float factor)
+{
+    if ((gsi_bits(factor) & GSI_F32_INF) == GSI_F32_INF)
+        return gsi_fail(&ctx->error, GS_ERANGE, "the factor is not a finite number");
+    return GS_OK;
+}
+
+static void *at(const gs_tensor *x, size_t i)
+{
+    return (char *)x->data + i * gs_format_of(x->dtype)->bytes;
+}
+
+/* ---- running ---- */
+
+static void run_chunk(void *arg, size_t i)
+{
+    const pass *p = arg;
+    size_t t = 0; /* the last tensor that starts at or before chunk i */
+    for (size_t end = p->n; end - t > 1;) {
+        const size_t mid = t + (end - t) / 2;
+        if (p->starts[mid] <= i)
+            t = mid;
+        else
+            end = mid;
+    }
+    const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
+    const size_t count = left < CHUNK ? left : CHUNK;
+    gsi_counts c = {.first_bad = count};
+
+    const uint64_t env = gsi_fpenv_enter();
+    if (p->run)
+        c.amax = p->run(p, t, first, count, &c.sumsq);
+    if (p->want_counts || c.amax >= GSI_F32_INF)
+        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&c, at(&p->dst[t], first), count,
+                                                         p->limits);
+    gsi_fpenv_write(env);
+    p->slots[i] = c;
+}
+
+static void add_slot(gs_stats *stats, const pass *p, const gsi_counts *c, size_t t, size_t first,
+                     size_t count)
+{
+    gs_stats one = {.elements = count,
+                    .inf = c->inf,
+                    .nan = c->nan,
+                    .amax = gsi_float(c->amax),
+                    .sumsq = p->want_sumsq ? c->sumsq : 0,
+                    .bad_tensor = GS_NONE,
+                    .bad_index = GS_NONE};
+    if (p->want_counts) {
+        one.zero = c->zero;
+        one.subnormal = c->subnormal;
+        one.flushed = c->flushed;
+    }
+    if (c->first_bad < count) {
+        one.bad_tensor = t;
+        one.bad_index = first + c->first_bad;
+    }
+    gs_stats_merge(stats, &one);
+}
+
+/* each[n], or all of the list in each[0] where `together`. */
+static gs_status run_pass(pass *p, gs_stats *each, bool together)
+{
+    gs_context *ctx = p->ctx;
+    const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
+    gs_status status = GS_ENOMEM;
+
+    p->starts = gsi_arena_new(&ctx->scratch, p->n + 1, sizeof *p->starts);
+    if (!p->starts)
+        goto out;
+    p->starts[0] = 0;
+    for (size_t t = 0; t < p->n; t++)
+        p->starts[t + 1] = p->starts[t] + p->dst[t].count / CHUNK + (p->dst[t].count % CHUNK > 0);
+    p->slots = gsi_arena_new(&ctx->scratch, p->starts[p->n], sizeof *p->slots);
+    if (!p->slots)
+        goto out;
+
+    size_t written = 0;
+    for (size_t t = 0; t < p->n; t++)
+        if (p->dst[t].data != p->src[t].data)
+            written += p->dst[t].count * gs_format_of(p->dst[t].dtype)->bytes;
+    p->stream = written >= STREAM_FROM;
+
+    ctx->parallel.run(ctx->parallel.user, p->starts[p->n], run_chunk, p);
+
+    for (size_t t = 0; each && t < p->n; t++) {
+        gs_stats *stats = together ? each : &each[t];
+        if (t == 0 || !together)
+            gs_stats_init(stats);
+        for (size_t i = p->starts[t]; i < p->starts[t + 1]; i++) {
+            const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
+            add_slot(stats, p, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
+        }
+    }
+    if (each && together && p->n == 0)
+        gs_stats_init(each);
+    status = GS_OK;
+out:
+    gsi_arena_reset(&ctx->scratch, mark);
+    return status == GS_OK ? GS_OK
+                           : gsi_fail(&ctx->error, status, "no memory for the results of a pass");
+}
+
+/* ---- the passes ---- */
+
+static uint32_t check_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    (void)sumsq;
+    return gsi_check_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->src[t], first), count);
+}
+
+gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
+{
+    const gs_status status = check_list(ctx, list, n);
+    pass p = {.ctx = ctx, .run = check_chunk, .dst = list, .src = list, .n = n};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    return gsi_scan_for(&p->ctx->kernels, p->src[t].dtype)(sumsq, at(&p->src[t], first), count);
+}
+
+gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
+{
+    const gs_status status = check_list(ctx, list, n);
+    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n, .want_sumsq = true};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_dtype half,
+                           gs_stats *each)
+{
+    gs_status status = check_list(ctx, list, n);
+    if (status == GS_OK && half != GS_F16 && half != GS_BF16)
+        status = gsi_fail(&ctx->error, GS_EDTYPE, "values are counted with respect to f16 or bf16");
+    if (status != GS_OK)
+        return status;
+    pass p = {.ctx = ctx,
+              .dst = list,
+              .src = list,
+              .n = n,
+              .want_sumsq = true,
+              .want_counts = true,
+              .limits = gsi_limits_of(half)};
+    return run_pass(&p, each, false);
+}
+
+static uint32_t scale_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
+    (void)sumsq;
+    return gsi_scale_for(&p->ctx->kernels, dst->dtype, src->dtype)(
+        at(dst, first), at(src, first), count, p->factor, p->stream && dst->data != src->data);
+}
+
+gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
+                              float factor, gs_stats *stats)
+{
+    gs_status status = check_factor(ctx, factor);
+    if (status == GS_OK)
+        status = check_pairs(ctx, dst, src, n);
+    for (size_t t = 0; status == GS_OK && t < n; t++)
+        if (!gsi_scale_for(&ctx->kernels, dst[t].dtype, src[t].dtype)) {
+            char number[32];
+            status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s cannot be scaled from %s to %s",
+                              name_of(number, src, t), gs_format_of(src[t].dtype)->name,
+                              gs_format_of(dst[t].dtype)->name);
+        }
+    pass p = {.ctx = ctx, .run = scale_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+gs_status gs_tensors_scale(gs_context *ctx, const gs_tensor *list, size_t n, float factor,
+                           gs_stats *stats)
+{
+    return gs_tensors_scale_to(ctx, list, list, n, factor, stats);
+}
+
+static uint32_t convert_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
+    if (dst->dtype == src->dtype) /* p->factor is 1 */
+        return scale_chunk(p, t, first, count, sumsq);
+    return gsi_convert_for(&p->ctx->kernels, dst->dtype, src->dtype)(at(dst, first), at(src, first),
+                                                                     count, p->stream);
+}
+
+gs_status gs_tensors_convert(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
+                             gs_stats *stats)
+{
+    const gs_status status = check_pairs(ctx, dst, src, n);
+    pass p = {.ctx = ctx, .run = convert_chunk, .dst = dst, .src = src, .n = n, .factor = 1};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+static uint32_t stochastic_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
+    gsi_stochastic_fn *kernel = gsi_stochastic_for(&p->ctx->kernels, dst->dtype, src->dtype);
+    if (!kernel) /* nothing is cut off */
+        return convert_chunk(p, t, first, count, sumsq);
+    uint32_t key[4]; /* a stream of its own for every tensor */
+    gsi_philox(key, p->seed, t);
+    return kernel(at(dst, first), at(src, first), count, (uint64_t)key[1] << 32 | key[0], first);
+}
+
+gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
+                                        size_t n, uint64_t seed, gs_stats *stats)
+{
+    const gs_status status = check_pairs(ctx, dst, src, n);
+    pass p = {.ctx = ctx,
+              .run = stochastic_chunk,
+              .dst = dst,
+              .src = src,
+              .n = n,
+              .factor = 1,
+              .seed = seed};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+static uint32_t axpy_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    (void)sumsq;
+    return gsi_axpy_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->dst[t], first),
+                                                           at(&p->src[t], first), count, p->factor);
+}
+
+gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
+                          float factor, gs_stats *stats)
+{
+    gs_status status = check_factor(ctx, factor);
+    if (status == GS_OK)
+        status = check_pairs(ctx, dst, src, n);
+    for (size_t t = 0; status == GS_OK && t < n; t++)
+        if (dst[t].dtype != GS_F32) {
+            char number[32];
+            status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s can be added to f32 only, not %s",
+                              name_of(number, src, t), gs_format_of(dst[t].dtype)->name);
+        }
+    pass p = {.ctx = ctx, .run = axpy_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
+    return status == GS_OK ? run_pass(&p, stats, true) : status;
+}
+
+static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
+{
+    uint64_t bins[256] = {0};
+    (void)sumsq;
+    gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(bins, at(&p->src[t], first), count);
+    for (int e = 0; e < 256; e++) /* whole numbers: the order does not matter */
+        if (bins[e])
+            atomic_fetch_add_explicit(&p->bins[e], bins[e], memory_order_relaxed);
+    return 0;
+}
+
+gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, uint64_t bins[256])
+{
+    atomic_ullong shared[256];
+    gs_status status = check_list(ctx, list, n);
+    if (status != GS_OK)
+        return status;
+    for (int e = 0; e < 256; e++)
+        atomic_init(&shared[e], 0);
+    pass p = {.ctx = ctx, .run = exponents_chunk, .dst = list, .src = list, .n = n, .bins = shared};
+    status = run_pass(&p, NULL, true);
+    for (int e = 0; status == GS_OK && e < 256; e++)
+        bins[e] += atomic_load(&shared[e]);
+    return status;
+}

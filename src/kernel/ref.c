@@ -1,0 +1,294 @@
+/* The reference: complete, plain C, and the definition of every kernel.
+ *
+ * Each family is one function whose data types are arguments; the kernels at the end fix them, so
+ * the compiler makes a loop for each pair of types. */
+#include "kernel/kernel.h"
+
+double gsi_fold(double lanes[GSI_LANES])
+{
+    for (int half = GSI_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* Element i as f32 bits. */
+static inline uint32_t load(const void *src, size_t i, gs_dtype type)
+{
+    if (type == GS_F32)
+        return ((const uint32_t *)src)[i];
+    return gsi_widen(((const uint16_t *)src)[i], type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16);
+}
+
+/* Stores f32 bits as element i and returns the magnitude of what is there now. */
+static inline uint32_t store(void *dst, size_t i, uint32_t u, gs_dtype type, int random)
+{
+    if (type == GS_F32) {
+        ((uint32_t *)dst)[i] = u;
+        return gsi_magnitude(u);
+    }
+    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+    const uint32_t code = gsi_narrow(u, row, random, false);
+    ((uint16_t *)dst)[i] = (uint16_t)code;
+    return gsi_magnitude(gsi_widen(code, row));
+}
+
+static inline uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+static inline uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++)
+        top = max_u32(top, store(dst, i, load(src, i, from), to, GSI_NEAREST));
+    return top;
+}
+
+static inline uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                  uint64_t seed, uint64_t first)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int random = gsi_random_u16(seed, first + i);
+        top = max_u32(top, store(dst, i, load(src, i, from), to, random));
+    }
+    return top;
+}
+
+static inline uint32_t check(const void *src, size_t n, gs_dtype type)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++)
+        top = max_u32(top, gsi_magnitude(load(src, i, type)));
+    return top;
+}
+
+static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+{
+    double lanes[GSI_LANES] = {0};
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t u = load(src, i, type);
+        const double x = (double)gsi_float(u);
+        lanes[i % GSI_LANES] += x * x;
+        top = max_u32(top, gsi_magnitude(u));
+    }
+    *sumsq = gsi_fold(lanes);
+    return top;
+}
+
+static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
+                         gs_dtype type)
+{
+    double lanes[GSI_LANES] = {0};
+    gsi_counts c = {.first_bad = n};
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t mag = gsi_magnitude(load(src, i, type));
+        if (mag >= GSI_F32_INF) {
+            if (c.first_bad == n)
+                c.first_bad = i;
+            c.inf += mag == GSI_F32_INF;
+            c.nan += mag > GSI_F32_INF;
+            continue;
+        }
+        const double x = (double)gsi_float(mag);
+        lanes[i % GSI_LANES] += x * x;
+        c.amax = max_u32(c.amax, mag);
+        c.zero += mag == 0;
+        c.flushed += mag > 0 && mag < limits.flushed;
+        c.subnormal += mag >= limits.flushed && mag < limits.subnormal;
+    }
+    c.sumsq = gsi_fold(lanes);
+    *out = c;
+}
+
+static inline uint32_t scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                             float factor)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float x = gsi_float(load(src, i, from)) * factor;
+        top = max_u32(top, store(dst, i, gsi_bits(x), to, GSI_NEAREST));
+    }
+    return top;
+}
+
+static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
+{
+    float *y = dst;
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        y[i] += factor * gsi_float(load(src, i, from));
+        top = max_u32(top, gsi_magnitude(gsi_bits(y[i])));
+    }
+    return top;
+}
+
+static inline void exponents(uint64_t bins[256], const void *src, size_t n, gs_dtype type)
+{
+    for (size_t i = 0; i < n; i++)
+        bins[gsi_magnitude(load(src, i, type)) >> 23]++;
+}
+
+/* ---- the kernels ---- */
+
+static uint32_t f32_to_f16_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_F16, src, GS_F32, n);
+}
+
+static uint32_t f32_to_bf16_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_BF16, src, GS_F32, n);
+}
+
+static uint32_t f16_to_f32_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_F32, src, GS_F16, n);
+}
+
+static uint32_t bf16_to_f32_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_F32, src, GS_BF16, n);
+}
+
+static uint32_t f16_to_bf16_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_BF16, src, GS_F16, n);
+}
+
+static uint32_t bf16_to_f16_ref(void *dst, const void *src, size_t n, bool stream)
+{
+    (void)stream;
+    return convert(dst, GS_F16, src, GS_BF16, n);
+}
+
+static uint32_t f32_to_f16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
+                                  uint64_t first)
+{
+    return stochastic(dst, GS_F16, src, GS_F32, n, seed, first);
+}
+
+static uint32_t f32_to_bf16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
+                                   uint64_t first)
+{
+    return stochastic(dst, GS_BF16, src, GS_F32, n, seed, first);
+}
+
+static uint32_t f16_to_bf16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
+                                   uint64_t first)
+{
+    return stochastic(dst, GS_BF16, src, GS_F16, n, seed, first);
+}
+
+static uint32_t bf16_to_f16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
+                                   uint64_t first)
+{
+    return stochastic(dst, GS_F16, src, GS_BF16, n, seed, first);
+}
+
+static uint32_t check_f32_ref(const void *src, size_t n) { return check(src, n, GS_F32); }
+
+static uint32_t check_f16_ref(const void *src, size_t n) { return check(src, n, GS_F16); }
+
+static uint32_t check_bf16_ref(const void *src, size_t n) { return check(src, n, GS_BF16); }
+
+static uint32_t scan_f32_ref(double *sumsq, const void *src, size_t n)
+{
+    return scan(sumsq, src, n, GS_F32);
+}
+
+static uint32_t scan_f16_ref(double *sumsq, const void *src, size_t n)
+{
+    return scan(sumsq, src, n, GS_F16);
+}
+
+static uint32_t scan_bf16_ref(double *sumsq, const void *src, size_t n)
+{
+    return scan(sumsq, src, n, GS_BF16);
+}
+
+static void count_f32_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
+{
+    count(out, src, n, limits, GS_F32);
+}
+
+static void count_f16_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
+{
+    count(out, src, n, limits, GS_F16);
+}
+
+static void count_bf16_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
+{
+    count(out, src, n, limits, GS_BF16);
+}
+
+static uint32_t scale_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
+{
+    (void)stream;
+    return scale(dst, GS_F32, src, GS_F32, n, factor);
+}
+
+static uint32_t scale_f16_ref(void *dst, const void *src, size_t n, float factor, bool stream)
+{
+    (void)stream;
+    return scale(dst, GS_F16, src, GS_F16, n, factor);
+}
+
+static uint32_t scale_bf16_ref(void *dst, const void *src, size_t n, float factor, bool stream)
+{
+    (void)stream;
+    return scale(dst, GS_BF16, src, GS_BF16, n, factor);
+}
+
+static uint32_t scale_f16_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
+{
+    (void)stream;
+    return scale(dst, GS_F32, src, GS_F16, n, factor);
+}
+
+static uint32_t scale_bf16_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
+{
+    (void)stream;
+    return scale(dst, GS_F32, src, GS_BF16, n, factor);
+}
+
+static uint32_t axpy_f32_ref(void *dst, const void *src, size_t n, float factor)
+{
+    return axpy(dst, src, GS_F32, n, factor);
+}
+
+static uint32_t axpy_f16_ref(void *dst, const void *src, size_t n, float factor)
+{
+    return axpy(dst, src, GS_F16, n, factor);
+}
+
+static uint32_t axpy_bf16_ref(void *dst, const void *src, size_t n, float factor)
+{
+    return axpy(dst, src, GS_BF16, n, factor);
+}
+
+static void exponents_f32_ref(uint64_t bins[256], const void *src, size_t n)
+{
+    exponents(bins, src, n, GS_F32);
+}
+
+static void exponents_f16_ref(uint64_t bins[256], const void *src, size_t n)
+{
+    exponents(bins, src, n, GS_F16);
+}
+
+static void exponents_bf16_ref(uint64_t bins[256], const void *src, size_t n)
+{
+    exponents(bins, src, n, GS_BF16);
+}
+
+const gsi_kernels gsi_ref = {
+#define X(name, family, from, to) .name = name##_ref,
+    GS_KERNELS(X)
+#undef X
+};

@@ -1,0 +1,66 @@
+/* test.h: a suite is a program with a table of tests.
+ *
+ *     static void test_halves(void) { CHECK(gs_f32_to_f16(1) == 0x3C00); }
+ *     TESTS({"halves", test_halves})
+ *
+ * CHECK goes on after a failure, so that a run shows all of them; no build removes it. The program
+ * prints a line for each failed check, ends with "N passed, N failed" and exits 1 if any failed.
+ * With arguments it runs only the tests named. */
+#ifndef TEST_H
+#define TEST_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct test_case {
+    const char *name;
+    void (*run)(void);
+} test_case;
+
+static int test_failures; /* of the test that runs */
+
+#define CHECK(condition) \
+    ((condition) ? (void)0 : (void)(test_failures++, test_say(__FILE__, __LINE__, #condition)))
+
+/* The same with what the reader needs to see. */
+#define CHECK_MSG(condition, ...)                                                    \
+    ((condition) ? (void)0                                                           \
+                 : (void)(test_failures++, test_say(__FILE__, __LINE__, #condition), \
+                          fprintf(stderr, "    " __VA_ARGS__), fputc('\n', stderr)))
+
+/* Enough of one failing test is enough. */
+static inline void test_say(const char *file, int line, const char *what)
+{
+    if (test_failures <= 10)
+        fprintf(stderr, "  %s:%d: failed: %s\n", file, line, what);
+}
+
+static inline int test_main(int argc, char **argv, const test_case *cases, size_t n)
+{
+    int passed = 0, failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        int wanted = argc < 2;
+        for (int a = 1; a < argc; a++)
+            wanted |= strcmp(argv[a], cases[i].name) == 0;
+        if (!wanted)
+            continue;
+        test_failures = 0;
+        cases[i].run();
+        if (test_failures)
+            fprintf(stderr, "FAILED %s (%d checks)\n", cases[i].name, test_failures);
+        passed += !test_failures;
+        failed += !!test_failures;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed || passed == 0;
+}
+
+#define TESTS(...)                                                           \
+    int main(int argc, char **argv)                                          \
+    {                                                                        \
+        static const test_case cases[] = {__VA_ARGS__};                      \
+        return test_main(argc, argv, cases, sizeof cases / sizeof cases[0]); \
+    }
+
+#endif
