@@ -9,7 +9,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 ifeq ($(origin CXX),default)
-CXX := g++
+CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
@@ -186,10 +186,10 @@ format:
 	clang-format -i $(FORMATTED)
 
 check-format:
-	clang-format --dry-run -Werror $(FORMATTED)
+	@clang-format --dry-run -Werror $(FORMATTED)
 
 check-layers:
-	tools/layers.sh
+	@tools/layers.sh
 
 clean:
 	rm -rf build build-*
