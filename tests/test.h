@@ -5,7 +5,8 @@
  *
  * CHECK goes on after a failure, so that a run shows all of them; no build removes it. The program
  * prints a line for each failed check, ends with "N passed, N failed" and exits 1 if any failed.
- * With arguments it runs only the tests named. */
+ * With arguments it runs only the tests named. GS_LONG=1 in the environment asks for all there is:
+ * test_long() is true. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -28,6 +29,12 @@ static int test_failures; /* of the test that runs */
     ((condition) ? (void)0                                                           \
                  : (void)(test_failures++, test_say(__FILE__, __LINE__, #condition), \
                           fprintf(stderr, "    " __VA_ARGS__), fputc('\n', stderr)))
+
+static inline int test_long(void)
+{
+    const char *value = getenv("GS_LONG");
+    return value && strcmp(value, "0") != 0 && *value;
+}
 
 /* Enough of one failing test is enough. */
 static inline void test_say(const char *file, int line, const char *what)

@@ -48,7 +48,7 @@ typedef struct gs_context gs_context;
 typedef struct gs_config {
     gs_alloc alloc;       /* .resize NULL: malloc */
     gs_parallel parallel; /* .run NULL: a pool of our own */
-    unsigned threads;     /* of that pool, the caller counted; 0: one a CPU */
+    unsigned threads;     /* of that pool, the caller counted, up to 4096; 0: one a CPU */
     unsigned without_cpu; /* instruction sets not to use, gs_cpu flags; ~0u: the C reference */
 } gs_config;
 
