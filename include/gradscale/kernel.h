@@ -126,7 +126,8 @@ GS_API gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor 
                                                const gs_tensor *src, size_t n, uint64_t seed,
                                                gs_stats *stats);
 
-/* dst += factor * src; dst is f32. Product and sum are rounded each. */
+/* dst += factor * src; dst is f32. Product and sum are rounded each. Where two NaN meet, either may
+ * survive: the only bits of all the passes that are not defined. */
 GS_API gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                                  size_t n, float factor, gs_stats *stats);
 
