@@ -146,7 +146,7 @@ demo:
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
 
 bench: all
-	$(PROGRAM) bench
+	$(PROGRAM) bench kernels
 
 # ---- installing ----
 
