@@ -110,6 +110,8 @@ static const pass passes[] = {
     {"convert bf16 f16", convert, BENCH_MEMCPY, GS_BF16, GS_F16},
     {"stochastic f32 f16", stochastic, BENCH_MEMCPY, GS_F32, GS_F16},
     {"stochastic f32 bf16", stochastic, BENCH_MEMCPY, GS_F32, GS_BF16},
+    {"stochastic f16 bf16", stochastic, BENCH_MEMCPY, GS_F16, GS_BF16},
+    {"stochastic bf16 f16", stochastic, BENCH_MEMCPY, GS_BF16, GS_F16},
     {"axpy f32 f32", axpy, BENCH_ADD, GS_F32, GS_F32},
     {"axpy f16 f32", axpy, BENCH_ADD, GS_F16, GS_F32},
     {"axpy bf16 f32", axpy, BENCH_ADD, GS_BF16, GS_F32},
@@ -349,7 +351,6 @@ static void print_size(const cell *cells, size_t n, size_t size)
     }
     cli_progress_end();
     cli_table_print(t, stdout);
-    fflush(stdout);
 }
 
 static void json_job(json_writer *j, const cell *c, const job *x)
@@ -473,7 +474,7 @@ static int measure_size(plan *p, json_writer *j, size_t size, size_t *measured)
         print_size(cells, p->thread_count, size);
     free(cells);
     bench_memory_free(&memory);
-    return code;
+    return code == CLI_GO && !cli_flush() ? CLI_FAILED : code;
 }
 
 int bench_kernels(int argc, char **argv)

@@ -59,8 +59,12 @@ bool bench_memory_new(bench_memory *m, size_t size)
     }
     if (!m->blocks[0] || !m->blocks[1]) {
         bench_memory_free(m);
-        cli_warn("size %s is left out: it needs %.2f GB of memory, and %.2f GB are free",
-                 cli_size_text(text, size), need / 1e9, have / 1e9);
+        cli_size_text(text, size);
+        if (need > have)
+            cli_warn("size %s is left out: it needs %.2f GB of memory, and %.2f GB are free", text,
+                     need / 1e9, have / 1e9);
+        else
+            cli_warn("size %s is left out: its %.2f GB of memory are refused", text, need / 1e9);
         return false;
     }
     m->src = m->blocks[0];
