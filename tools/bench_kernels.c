@@ -229,7 +229,7 @@ static bool choose_part(const cell *c, job *x, double share)
     if (!x->pass || c->memory->size < LARGE)
         return true;
     x->part = PROBE;
-    const double seconds = run_passes(c, x, 1) / PROBE;
+    const double seconds = run_passes(c, x, 2) / 2 / PROBE; /* two: there and back */
     x->part = fmin(fmax(fmax(share, LONG) / fmax(seconds, 1e-9), PROBE), 1);
     return seconds >= 0;
 }
@@ -295,6 +295,14 @@ static void find_limits(cell *c)
 
 static double of_limit(const cell *c, const job *x) { return rate(x) / rate(c->limits[x->limit]); }
 
+/* What was changed in place and not yet changed back would add up from cell to cell. */
+static void restore(cell *c)
+{
+    for (job *x = c->jobs; x < c->jobs + c->count; x++)
+        if (x->pass && x->limit == BENCH_IN_PLACE && x->turn % 2)
+            run_pass(c, x, 1);
+}
+
 static int fill_cell(cell *c, const plan *p, const bench_memory *memory, unsigned threads)
 {
     *c = (cell){.memory = memory, .threads = threads};
@@ -304,7 +312,8 @@ static int fill_cell(cell *c, const plan *p, const bench_memory *memory, unsigne
         return code;
     c->team = bench_team_new(threads);
     add_jobs(c, p);
-    bool done = c->team && measure(c, p);
+    const bool done = c->team && measure(c, p);
+    restore(c);
     if (done)
         find_limits(c);
     else if (!c->team)
@@ -415,7 +424,7 @@ static int read_plan(plan *p, const char *sizes, const char *threads)
         if (p->size_count == CELLS_MAX)
             return cli_fail("--sizes takes at most %zu sizes", p->size_count);
         size_t size;
-        if (more < 0 || !cli_read_size(&size, item) || size < 64 << 10 || size > (size_t)1 << 40)
+        if (more < 0 || !cli_read_size(&size, item) || size < 64 << 10 || (double)size > 0x1p40)
             return cli_fail("--sizes needs sizes from 64K to 1T such as 1M,32M,1G, not '%.60s'",
                             more < 0 ? sizes : item);
         p->sizes[p->size_count++] = size;
