@@ -237,6 +237,11 @@ for flag in avx2 avx512 neon; do
     fi
 done
 
+if "$gs" info | grep -q '^detected.* avx512'; then
+    "$gs" info --cpu avx512 --json >"$tmp/out"
+    check "a set includes the lower ones" [ "$(grep -c '^ *"avx2",$' "$tmp/out")" -eq 2 ]
+fi
+
 # ---- bench kernels ----
 
 quick="--sizes 64K,192K --seconds 0 --threads 1,2"
