@@ -81,6 +81,7 @@ one()
 }
 
 if [ "$1" = --one ]; then
+    exec 2>/dev/null # where the shell mourns those that crash
     one "$2" "$3"
     exit 0
 fi
