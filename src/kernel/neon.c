@@ -161,7 +161,7 @@ INLINE uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype from, 
 {
     const uint64_t env = gsi_fpenv_enter();
     const uint32_t top = map(dst, to, src, from, n, CONVERT, 1);
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return top;
 }
 
@@ -318,7 +318,7 @@ INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype fro
         }
         i += count;
     }
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return highest(top, to);
 }
 
@@ -347,41 +347,47 @@ INLINE uint32_t check(const void *src, size_t n, gs_dtype type)
     return highest(t0, type);
 }
 
-/* Adds the squares of 8 f32 to four vectors of f64 lanes. */
-INLINE void add_squares(float64x2_t acc[4], f32x8 u)
+/* The rare block: squares in f64, where they are exact. acc[k] holds lanes 2k and 2k + 1. */
+static void squares_f64(float64x2_t acc[16], const void *src, gs_dtype type)
 {
-    for (int k = 0; k < 2; k++) {
-        const float32x4_t x = floats(u.val[k]);
-        const float64x2_t lo = vcvt_f64_f32(vget_low_f32(x)), hi = vcvt_high_f64_f32(x);
-        acc[2 * k] = vfmaq_f64(acc[2 * k], lo, lo);
-        acc[2 * k + 1] = vfmaq_f64(acc[2 * k + 1], hi, hi);
+    for (size_t i = 0; i < GSI_BLOCK; i += 8) {
+        const f32x8 u = load8(at(src, i, type), type);
+        float64x2_t *lanes = acc + i / 2 % 16;
+        for (int k = 0; k < 2; k++) {
+            const float32x4_t x = floats(u.val[k]);
+            const float64x2_t lo = vcvt_f64_f32(vget_low_f32(x)), hi = vcvt_high_f64_f32(x);
+            lanes[2 * k] = vfmaq_f64(lanes[2 * k], lo, lo);
+            lanes[2 * k + 1] = vfmaq_f64(lanes[2 * k + 1], hi, hi);
+        }
     }
 }
 
-/* acc[k] holds lanes 2k and 2k + 1. */
-INLINE void clear_lanes(float64x2_t acc[16])
+/* A whole block. Returns its largest magnitude, lane by lane, as f32. */
+INLINE uint32x4_t scan_block(float64x2_t acc[16], const void *src, gs_dtype type)
 {
-#pragma GCC unroll 16
-    for (int k = 0; k < 16; k++)
-        acc[k] = vdupq_n_f64(0);
-}
-
-INLINE double fold(const float64x2_t acc[16])
-{
-    double lanes[GSI_LANES];
-#pragma GCC unroll 16
-    for (int k = 0; k < 16; k++)
-        vst1q_f64(lanes + 2 * k, acc[k]);
-    return gsi_fold(lanes);
-}
-
-INLINE uint32x4_t scan32(const void *src, gs_dtype type, float64x2_t acc[16], uint32x4_t top)
-{
+    float32x4_t part[8];
+    uint32x4_t top = all(0);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+        part[k] = vdupq_n_f32(0);
+    for (size_t i = 0; i < GSI_BLOCK; i += GSI_LANES) {
 #pragma GCC unroll 4
-    for (size_t k = 0; k < 4; k++) {
-        const f32x8 u = load8(at(src, 8 * k, type), type);
-        add_squares(acc + 4 * k, u);
-        top = raise8(top, u);
+        for (size_t k = 0; k < 4; k++) {
+            const f32x8 u = load8(at(src, i + 8 * k, type), type);
+            const float32x4_t x = floats(u.val[0]), y = floats(u.val[1]);
+            part[2 * k] = vaddq_f32(part[2 * k], vmulq_f32(x, x));
+            part[2 * k + 1] = vaddq_f32(part[2 * k + 1], vmulq_f32(y, y));
+            top = raise8(top, u);
+        }
+    }
+    if (!gsi_sums_in_f32(highest(top, GS_F32))) {
+        squares_f64(acc, src, type);
+        return top;
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        acc[2 * k] = vaddq_f64(acc[2 * k], vcvt_f64_f32(vget_low_f32(part[k])));
+        acc[2 * k + 1] = vaddq_f64(acc[2 * k + 1], vcvt_high_f64_f32(part[k]));
     }
     return top;
 }
@@ -389,17 +395,21 @@ INLINE uint32x4_t scan32(const void *src, gs_dtype type, float64x2_t acc[16], ui
 INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     float64x2_t acc[16];
+    double lanes[GSI_LANES];
     uint32x4_t top = all(0);
     size_t i = 0;
-    clear_lanes(acc);
-    for (; i + ROUND <= n; i += ROUND)
-        top = scan32(at(src, i, type), type, acc, top);
+    for (int k = 0; k < 16; k++)
+        acc[k] = vdupq_n_f64(0);
+    for (; i + GSI_BLOCK <= n; i += GSI_BLOCK)
+        top = vmaxq_u32(top, scan_block(acc, at(src, i, type), type));
     if (i < n) {
-        uint32_t rest[ROUND] = {0};
+        uint32_t rest[GSI_BLOCK] = {0};
         memcpy(rest, at(src, i, type), (n - i) * size_of(type));
-        top = scan32(rest, type, acc, top);
+        top = vmaxq_u32(top, scan_block(acc, rest, type));
     }
-    *sumsq = fold(acc);
+    for (int k = 0; k < 16; k++)
+        vst1q_f64(lanes + 2 * k, acc[k]);
+    *sumsq = gsi_fold(lanes, highest(top, GS_F32));
     return highest(top, GS_F32);
 }
 
@@ -423,7 +433,6 @@ INLINE f32x8 drop_bad(gsi_counts *c, f32x8 mag, size_t i, size_t n)
 
 /* What adds up over the rounds: less[t] counts the magnitudes below limit[t]. */
 typedef struct tally {
-    float64x2_t acc[16];
     uint32x4_t top, limit[3];
     uint64x2_t less[3];
 } tally;
@@ -443,7 +452,6 @@ INLINE void count32(gsi_counts *c, tally *t, const void *src, size_t i, size_t n
             less[l] = vsubq_u32(less[l], vcltq_u32(mag.val[0], t->limit[l]));
             less[l] = vsubq_u32(less[l], vcltq_u32(mag.val[1], t->limit[l]));
         }
-        add_squares(t->acc + 4 * k, finite);
         t->top = vmaxq_u32(t->top, vmaxq_u32(finite.val[0], finite.val[1]));
     }
 #pragma GCC unroll 3
@@ -459,7 +467,6 @@ INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
     gsi_counts c = {.first_bad = n};
     size_t i = 0, padding = 0;
     tally t = {.top = all(0), .limit = {all(1), all(flushed), all(sub)}};
-    clear_lanes(t.acc);
     for (int l = 0; l < 3; l++)
         t.less[l] = vdupq_n_u64(0);
 
@@ -475,7 +482,6 @@ INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
     c.flushed = vaddvq_u64(t.less[1]) - vaddvq_u64(t.less[0]);
     c.subnormal = vaddvq_u64(t.less[2]) - vaddvq_u64(t.less[1]);
     c.amax = highest(t.top, GS_F32);
-    c.sumsq = fold(t.acc);
     *out = c;
 }
 
