@@ -2,6 +2,7 @@
 # tools/deps.sh on machines that are not this one: its tools are stand-ins that write down how they
 # were called.
 . tests/shell.sh
+unset CC
 
 bin=$tmp/bin
 calls=$tmp/calls
