@@ -165,21 +165,18 @@ typedef struct gs_scaler {
     gs_machine machine;
     gs_rules rules;
     gs_counters counters;
-    double tune[GS_TUNE_COUNT]; /* the policy's own parameters, see gs_scaler_set */
-    union {
-        float history[GS_HISTORY_MAX]; /* headroom: amax in true units, newest at seen % history */
-        double mean[5];                /* logmax: fast and slow mean, mean square, corrections */
-    } memory;
-    int64_t seen; /* amax values in memory; headroom also counts zeros in a row, in `zeros` */
-    uint32_t zeros;
+    double tune[GS_TUNE_COUNT];    /* the policy's own parameters, see gs_scaler_set */
+    float history[GS_HISTORY_MAX]; /* headroom: amax in true units, newest at seen % history */
+    double mean[3];                /* logmax: fast and slow mean, mean square */
+    uint32_t seen, zeros;          /* amax values noted; steps in a row with nothing but zeros */
 
-    struct {                 /* the batch that is being run again; all zero: none */
-        double scale, start; /* of the rerun; at which it first overflowed */
+    struct { /* the batch that is being run again; all zero: none */
+        double scale;
         uint8_t phase, reruns;
     } event;
 
-    struct {             /* steps in a row that were not applied, and what was seen at every try */
-        double from, to; /* the highest and lowest scale tried */
+    struct {            /* steps in a row that were not applied, and what was seen at every try */
+        float from, to; /* the highest and lowest scale tried */
         uint64_t tensor, index; /* the last offender, or GS_NONE */
         uint32_t steps;
         uint8_t reason;
@@ -239,6 +236,7 @@ typedef struct gs_step {
     uint8_t forward;  /* the loss was not finite */
     uint8_t rejected; /* by gs_step_reject */
     uint8_t unscaled; /* gs_step_unscale was here */
+    uint8_t dropped;  /* of a window: an overflow was left out of it, and the policy sees it */
     uint8_t ended;
     uint8_t verdict[2]; /* action and reason, once ended */
 } gs_step;

@@ -17,7 +17,7 @@ enum { MARGIN, HISTORY };
 void gsi_headroom_init(gs_scaler *s)
 {
     for (int i = 0; i < GS_HISTORY_MAX; i++)
-        s->memory.history[i] = 0;
+        s->history[i] = 0;
     s->seen = 0;
     s->zeros = 0;
 }
@@ -26,15 +26,15 @@ void gsi_headroom_init(gs_scaler *s)
 static void note(gs_scaler *s, double amax)
 {
     const float most = 0x1.fffffep+127f;
-    const int64_t history = (int64_t)s->tune[HISTORY];
-    s->memory.history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
+    const uint32_t history = (uint32_t)s->tune[HISTORY];
+    s->history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
 }
 
 static void follow(gs_scaler *s)
 {
     double amax = 0;
     for (int i = 0; i < (int)s->tune[HISTORY]; i++)
-        amax = fmax(amax, (double)s->memory.history[i]);
+        amax = fmax(amax, (double)s->history[i]);
     if (amax > 0)
         gsi_go_to(s, gsi_power_of_two_below(gsi_half_max(s) / amax * exp2(-s->tune[MARGIN])));
 }
@@ -50,7 +50,7 @@ bool gsi_headroom_step(gs_scaler *s, const gs_finding *f)
         follow(s);
     } else if (f->amax == 0 && ++s->zeros % (uint32_t)s->tune[HISTORY] == 0) {
         for (int i = 0; i < GS_HISTORY_MAX; i++)
-            s->memory.history[i] /= 2;
+            s->history[i] /= 2;
         gsi_go_to(s, 2 * s->machine.scale);
     }
     return false;

@@ -64,6 +64,27 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error);
 double gsi_bounded(const gs_scaler *s, double x);
 void gsi_restart(gs_scaler *s); /* to before the first step */
 
+/* ---- step.c ---- */
+
+/* Where a batch that is run again stands: scaler.event.phase. */
+typedef enum gsi_phase {
+    GSI_FIRST,  /* not run again */
+    GSI_AGAIN,  /* retry: at a lower scale */
+    GSI_HALVED, /* attribute: at half the scale */
+    GSI_LOWEST, /* attribute: at the floor */
+    GSI_FITTED, /* attribute: at the scale that fits the amax found there */
+    GSI_PHASES
+} gsi_phase;
+
+/* Where the probe stands: scaler.probing. */
+typedef enum gsi_probe {
+    GSI_PROBED,  /* done, or never asked for */
+    GSI_PENDING, /* no step yet */
+    GSI_FALLEN,  /* the first scale overflowed: at the floor */
+    GSI_CLIMB,   /* no amax is known: doubling every clean step */
+    GSI_PROBES
+} gsi_probe;
+
 enum { HISTOGRAM_THRESHOLD, HISTOGRAM_BAND };
 
 #endif

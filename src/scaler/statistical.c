@@ -7,18 +7,18 @@
  * exponential means, bias-corrected. A non-finite step enters as 2^16 where log2 is meant: the slip
  * is OpenSeq2Seq's, and a recording of it is what this matches. */
 enum { BETA1, BETA2, SIGMAS };
-enum { FAST, SLOW, SQUARE, CORRECTION1, CORRECTION2 }; /* memory.mean */
+enum { FAST, SLOW, SQUARE }; /* of s->mean */
 
 void gsi_logmax_init(gs_scaler *s)
 {
     for (int i = 0; i < 3; i++)
-        s->memory.mean[i] = 0;
-    s->memory.mean[CORRECTION1] = s->memory.mean[CORRECTION2] = 1;
+        s->mean[i] = 0;
+    s->seen = 0;
 }
 
 bool gsi_logmax_step(gs_scaler *s, const gs_finding *f)
 {
-    double *const m = s->memory.mean;
+    double *const m = s->mean;
     const double b1 = s->tune[BETA1], b2 = s->tune[BETA2];
     if (!f->found && !(f->amax > 0)) /* log2(0) would stay in the means for ever */
         return false;
@@ -27,13 +27,13 @@ bool gsi_logmax_step(gs_scaler *s, const gs_finding *f)
     m[FAST] = b1 * m[FAST] + (1 - b1) * x;
     m[SLOW] = b2 * m[SLOW] + (1 - b2) * x;
     m[SQUARE] = b2 * m[SQUARE] + (1 - b2) * (x * x);
-    m[CORRECTION1] *= b1;
-    m[CORRECTION2] *= b2;
+    s->seen += s->seen < UINT32_MAX;
 
-    const double slow = m[SLOW] / (1 - m[CORRECTION2]);
-    const double variance = m[SQUARE] / (1 - m[CORRECTION2]) - slow * slow;
-    const double quantile =
-        m[FAST] / (1 - m[CORRECTION1]) + s->tune[SIGMAS] * sqrt(fmax(variance, 0));
+    /* so many steps' weights add up to 1 - beta^n, not 1 */
+    const double all1 = 1 - pow(b1, s->seen), all2 = 1 - pow(b2, s->seen);
+    const double slow = m[SLOW] / all2;
+    const double variance = m[SQUARE] / all2 - slow * slow;
+    const double quantile = m[FAST] / all1 + s->tune[SIGMAS] * sqrt(fmax(variance, 0));
     gsi_go_to(s, exp2(16 - quantile));
     return false;
 }
