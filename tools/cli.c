@@ -277,9 +277,10 @@ static void heading(const char *text)
 static void pair(const char *left, const char *right, int width)
 {
     const int indent = 2 + width + 2;
-    const int n = printf("  %-*s  ", width, left);
-    if (n > indent)
-        printf("\n%*s", indent, "");
+    if ((int)strlen(left) > width)
+        printf("  %s\n%*s", left, indent, "");
+    else
+        printf("  %-*s  ", width, left);
     wrap(right, indent, indent);
 }
 

@@ -131,7 +131,7 @@ int cli_next_item(const char **list, char *item, size_t size);
 /* The name among names[n] that the user may have meant by `wrong`, or NULL. */
 const char *cli_nearest(const char *wrong, const char *const *names, size_t n);
 
-/* ---- the context ---- */
+/* ---- the machine ---- */
 
 /* What every command that computes lets the user choose. All zero: all threads, best kernels. */
 typedef struct cli_machine {
@@ -151,6 +151,10 @@ static const char CLI_CPUS[] = "auto|ref" GS_CPUS(X);
 
 /* CLI_GO, or the exit code after an error. */
 int cli_context(gs_context **out, const cli_machine *machine);
+
+unsigned cli_cpus(void);                     /* that are online */
+const char *cli_cpu_model(char buffer[128]); /* "unknown" where nothing tells it */
+const char *cli_compiler(void);              /* that built the program */
 
 /* ---- errors ---- */
 

@@ -48,7 +48,7 @@ static void quote(FILE *to, const char *text)
     putc('"', to);
 }
 
-static void newline(const json *j)
+static void newline(const json_writer *j)
 {
     if (!j->pretty)
         return;
@@ -58,7 +58,7 @@ static void newline(const json *j)
 }
 
 /* What goes before a value. */
-static void lead(json *j, const char *key)
+static void lead(json_writer *j, const char *key)
 {
     const uint64_t level = (uint64_t)1 << j->depth;
     assert((key != NULL) == (j->depth > 0 && !(j->is_array & level)));
@@ -74,13 +74,13 @@ static void lead(json *j, const char *key)
     }
 }
 
-static void trail(const json *j)
+static void trail(const json_writer *j)
 {
     if (j->depth == 0)
         putc('\n', j->to);
 }
 
-static void enter(json *j, const char *key, bool is_array)
+static void enter(json_writer *j, const char *key, bool is_array)
 {
     lead(j, key);
     putc(is_array ? '[' : '{', j->to);
@@ -91,13 +91,16 @@ static void enter(json *j, const char *key, bool is_array)
     j->is_array = is_array ? j->is_array | level : j->is_array & ~level;
 }
 
-void json_begin(json *j, FILE *to, bool pretty) { *j = (json){.to = to, .pretty = pretty}; }
+void json_begin(json_writer *j, FILE *to, bool pretty)
+{
+    *j = (json_writer){.to = to, .pretty = pretty};
+}
 
-void json_object(json *j, const char *key) { enter(j, key, false); }
+void json_object(json_writer *j, const char *key) { enter(j, key, false); }
 
-void json_array(json *j, const char *key) { enter(j, key, true); }
+void json_array(json_writer *j, const char *key) { enter(j, key, true); }
 
-void json_end(json *j)
+void json_end(json_writer *j)
 {
     assert(j->depth > 0);
     const uint64_t level = (uint64_t)1 << j->depth;
@@ -108,7 +111,7 @@ void json_end(json *j)
     trail(j);
 }
 
-void json_string(json *j, const char *key, const char *value)
+void json_string(json_writer *j, const char *key, const char *value)
 {
     lead(j, key);
     if (value)
@@ -119,7 +122,7 @@ void json_string(json *j, const char *key, const char *value)
 }
 
 /* The shortest of 15, 16 and 17 digits that reads back to the same double; 17 always do. */
-void json_double(json *j, const char *key, double value)
+void json_double(json_writer *j, const char *key, double value)
 {
     if (!isfinite(value)) {
         json_null(j, key);
@@ -136,28 +139,28 @@ void json_double(json *j, const char *key, double value)
     trail(j);
 }
 
-void json_u64(json *j, const char *key, uint64_t value)
+void json_u64(json_writer *j, const char *key, uint64_t value)
 {
     lead(j, key);
     fprintf(j->to, "%" PRIu64, value);
     trail(j);
 }
 
-void json_i64(json *j, const char *key, int64_t value)
+void json_i64(json_writer *j, const char *key, int64_t value)
 {
     lead(j, key);
     fprintf(j->to, "%" PRId64, value);
     trail(j);
 }
 
-void json_bool(json *j, const char *key, bool value)
+void json_bool(json_writer *j, const char *key, bool value)
 {
     lead(j, key);
     fputs(value ? "true" : "false", j->to);
     trail(j);
 }
 
-void json_null(json *j, const char *key)
+void json_null(json_writer *j, const char *key)
 {
     lead(j, key);
     fputs("null", j->to);

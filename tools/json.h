@@ -1,6 +1,6 @@
 /* json.h: writes JSON to a file as it goes.
  *
- *     json j;
+ *     json_writer j;
  *     json_begin(&j, stdout, true);
  *     json_object(&j, NULL);
  *     json_string(&j, "name", "f16");
@@ -16,23 +16,23 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef struct json {
+typedef struct json_writer {
     FILE *to;
     bool pretty;                  /* a line a member, two spaces a level */
     int depth;                    /* at most 63 */
     uint64_t is_array, is_filled; /* a bit a level */
-} json;
+} json_writer;
 
-void json_begin(json *j, FILE *to, bool pretty);
-void json_object(json *j, const char *key);
-void json_array(json *j, const char *key);
-void json_end(json *j); /* of the innermost object or array */
+void json_begin(json_writer *j, FILE *to, bool pretty);
+void json_object(json_writer *j, const char *key);
+void json_array(json_writer *j, const char *key);
+void json_end(json_writer *j); /* of the innermost object or array */
 
-void json_string(json *j, const char *key, const char *value); /* NULL: null */
-void json_double(json *j, const char *key, double value);      /* not finite: null */
-void json_u64(json *j, const char *key, uint64_t value);
-void json_i64(json *j, const char *key, int64_t value);
-void json_bool(json *j, const char *key, bool value);
-void json_null(json *j, const char *key);
+void json_string(json_writer *j, const char *key, const char *value); /* NULL: null */
+void json_double(json_writer *j, const char *key, double value);      /* not finite: null */
+void json_u64(json_writer *j, const char *key, uint64_t value);
+void json_i64(json_writer *j, const char *key, int64_t value);
+void json_bool(json_writer *j, const char *key, bool value);
+void json_null(json_writer *j, const char *key);
 
 #endif

@@ -1,4 +1,4 @@
-/* What people see: errors, styles, tables, the progress line. And the context they asked for. */
+/* What people see: errors, styles, tables, the progress line. */
 #include "cli.h"
 
 #include <errno.h>
@@ -269,21 +269,4 @@ void cli_progress_end(void)
         fputs("\r\033[K", stderr);
     line.shown = false;
     line.started = 0;
-}
-
-/* ---- the context ---- */
-
-int cli_context(gs_context **out, const cli_machine *machine)
-{
-    const unsigned have = gs_cpu_detect();
-    unsigned use = machine->cpu == 0 ? have : 0; /* 0: auto, 1: ref, then the flags in order */
-    if (machine->cpu > 1) {
-        const unsigned flag = 1u << (machine->cpu - 2);
-        if (!(have & flag))
-            return cli_fail("--cpu %s: this CPU has no such instructions", gs_cpu_name(flag));
-        use = flag | (flag - 1);
-    }
-    const gs_config config = {.threads = (unsigned)machine->threads, .without_cpu = ~use};
-    const gs_status status = gs_context_create(out, &config);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, NULL);
 }
