@@ -29,6 +29,8 @@ static uint16_t opinion(uint32_t u, gs_dtype type)
         return (uint16_t)(sign | (f->max_code + 1) | 1u << (f->mantissa_bits - 1) |
                           ((u & 0x7FFFFF) >> cut));
     }
+    if (x > 2 * f->max) /* infinity among them */
+        return (uint16_t)(sign | (f->max_code + 1));
     /* the power of two at or below x, then the step of the format there */
     uint64_t bits;
     double step;
