@@ -265,8 +265,8 @@ GS_API void gs_step_reject(gs_step *step);
 /* What another rank, micro-batch or buffer saw. The scales must be equal. */
 GS_API void gs_step_merge(gs_step *into, const gs_step *from);
 
-/* Scans, and multiplies f32 gradients by step->inverse in place; half ones go to `to`, of f32,
- * which may be NULL if there are none. A second call on the same step does nothing. */
+/* Scans the gradients, then multiplies them by step->inverse into to[n], of f32 or of the same
+ * types; NULL: in place. A second call on the same step does nothing. */
 GS_API gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
                                  const gs_tensor *list, size_t n);
 

@@ -49,11 +49,13 @@ GS_API gs_status gs_trace_write(FILE *to, const gs_trace *trace);
 GS_API gs_status gs_trace_compare(int *same, const gs_trace *trace, gs_error *error);
 
 /* A step of a log. JSON members found_inf (true, false or a number) and amax (true units; null,
- * NaN, Infinity, or a string that says so: not finite); at least one. Others are not looked at. */
+ * NaN, Infinity, or a string that says so: not finite); at least one. scale, if it is there, tells
+ * whether the amax explains an overflow. Others are not looked at. */
 typedef struct gs_log_row {
     uint64_t line;
-    int found;   /* 1, 0, or -1: not in the log */
-    double amax; /* NaN: not in the log, or not finite */
+    int found;    /* 1, 0, or -1: not in the log */
+    double amax;  /* NaN: not in the log, or not finite */
+    double scale; /* at which it was seen; NaN: not in the log */
 } gs_log_row;
 
 typedef struct gs_log_file gs_log_file;

@@ -111,9 +111,7 @@ gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
     gs_stats stats;
     if (step->unscaled)
         return GS_OK;
-    const gs_status status =
-        to ? gs_tensors_check(ctx, list, n, &stats)
-           : gs_tensors_scan(ctx, list, n, &stats); /* in scaled units, before they change */
+    const gs_status status = gs_tensors_scan(ctx, list, n, &stats); /* before they change */
     if (status != GS_OK)
         return status;
     const float inverse = (float)step->inverse;
