@@ -123,7 +123,7 @@ gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
         if (strcmp(spec, policy->name) != 0)
             continue;
         gs_params_default(&p);
-        p.state = GS_STATE_F64;
+        p.state = i == GS_POLICY_HEADROOM ? GS_STATE_F64 : GS_STATE_F32;
         p.init = policy->init;
         p.floor = policy->floor;
         p.max = policy->max;

@@ -155,11 +155,15 @@ static bool put(gs_scaler *s, const field *f, uint64_t bits)
 
 static uint32_t crc32(const unsigned char *p, size_t n)
 {
-    uint32_t crc = ~0u;
+    uint32_t half[16], crc = ~0u; /* half a byte at a time */
+    for (uint32_t i = 0; i < 16; i++) {
+        half[i] = i;
+        for (int bit = 0; bit < 4; bit++)
+            half[i] = half[i] >> 1 ^ (0xEDB88320 & -(half[i] & 1));
+    }
     for (size_t i = 0; i < n; i++) {
-        crc ^= p[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (0xEDB88320 & -(crc & 1));
+        crc = crc >> 4 ^ half[(crc ^ p[i]) & 15];
+        crc = crc >> 4 ^ half[(crc ^ (uint32_t)p[i] >> 4) & 15];
     }
     return ~crc;
 }
