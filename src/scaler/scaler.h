@@ -81,7 +81,7 @@ typedef enum gsi_probe {
     GSI_PROBED,  /* done, or never asked for */
     GSI_PENDING, /* no step yet */
     GSI_FALLEN,  /* the first scale overflowed: at the floor */
-    GSI_CLIMB,   /* no amax is known: doubling every clean step */
+    GSI_CLIMB,   /* clean, but too low to know how much too low */
     GSI_PROBES
 } gsi_probe;
 
