@@ -38,7 +38,7 @@ static int replay_traces(char **paths, int n, bool emit)
         }
         gs_trace_close(file);
         if (status != GS_OK)
-            return cli_fail_status(status, &error);
+            return cli_fail("%s", error.text);
     }
     if (!emit)
         printf("%" PRIu64 " traces, %" PRIu64 " steps: %" PRIu64 " differ\n", traces, steps, wrong);
@@ -180,7 +180,7 @@ static int replay_logs(char **paths, int n, const char *policies, const cli_list
         }
         gs_log_close(file);
         if (status != GS_OK)
-            return cli_fail_status(status, &error);
+            return cli_fail("%s", error.text);
     }
     if (rows == 0)
         return cli_fail("%s: there is no step in it", paths[0]);
