@@ -309,8 +309,8 @@ typedef struct gs_window {
 } gs_window;
 
 GS_API void gs_window_begin(gs_window *window, const gs_scaler *scaler, gs_window_rule rule);
-/* One micro-batch, reported to a step of its own that was begun with the window's scale:
- * gs_step m = window.step_of... Returns 1: accumulate its gradients; 0: leave them out. */
+/* One micro-batch, reported to a step of its own that gs_step_begin made from the same scaler.
+ * Returns 1: accumulate its gradients; 0: leave them out. */
 GS_API int gs_window_add(gs_window *window, const gs_step *micro);
 GS_API void gs_window_merge(gs_window *into, const gs_window *from); /* ranks */
 /* verdict.factor is seen / good. With no good one left the window is skipped. */

@@ -217,6 +217,9 @@ gs_status gs_params_get(char *text, size_t size, const gs_params *params, const 
             strcpy(value, "none");
         break;
     case WORD:
+        for (uint8_t i = 0; i <= word; i++)
+            if (!r->words[i])
+                return GS_ERANGE;
         strcpy(value, r->words[word]);
         break;
     case MASK:
