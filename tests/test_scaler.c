@@ -3,9 +3,13 @@
 
 #include "gradscale/scaler.h"
 
+#include <fenv.h>
 #include <locale.h>
 #include <math.h>
 #include <stdbool.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #define ROWS(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -306,6 +310,32 @@ static void test_corners(void)
     p.init = 1 + 0x1p-11;
     gs_scaler_init_params(&s, &p, NULL);
     CHECK(gs_scaler_scale(&s) == 1);
+}
+
+/* A caller's rounding mode and flush-to-zero change no bit. */
+static void test_callers_modes(void)
+{
+    static const int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_UPWARD, FE_DOWNWARD};
+    for (int round = 0; round < 200; round++) {
+        const gs_params p = random_params();
+        gs_scaler plain, odd;
+        gs_scaler_init_params(&plain, &p, NULL);
+        odd = plain;
+        for (int i = 0; i < 100; i++) {
+            const int found = below(3) == 0;
+            const int raises = gs_scaler_update(&plain, found);
+            fesetround(modes[round % 4]);
+#if defined(__x86_64__)
+            _mm_setcsr(_mm_getcsr() | 0x8040); /* FTZ and DAZ */
+#endif
+            const int also = gs_scaler_update(&odd, found);
+#if defined(__x86_64__)
+            _mm_setcsr(_mm_getcsr() & ~0x8040u);
+#endif
+            fesetround(FE_TONEAREST);
+            CHECK(raises == also && memcmp(&plain.machine, &odd.machine, sizeof odd.machine) == 0);
+        }
+    }
 }
 
 /* ---- parameters ---- */
@@ -800,9 +830,9 @@ static void test_size(void)
 }
 
 TESTS({"against_the_model", test_against_the_model}, {"corners", test_corners},
-      {"sentences", test_sentences}, {"text_of_values", test_text_of_values},
-      {"nvcaffe", test_nvcaffe}, {"logmax", test_logmax}, {"popart", test_popart},
-      {"headroom_rules", test_headroom_rules},
+      {"callers_modes", test_callers_modes}, {"sentences", test_sentences},
+      {"text_of_values", test_text_of_values}, {"nvcaffe", test_nvcaffe}, {"logmax", test_logmax},
+      {"popart", test_popart}, {"headroom_rules", test_headroom_rules},
       {"accelerate4289_metaseq3_save_anywhere", test_accelerate4289_metaseq3_save_anywhere},
       {"any_raw_state_is_saveable", test_any_raw_state_is_saveable}, {"damage", test_damage},
       {"size", test_size})

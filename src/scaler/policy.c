@@ -208,7 +208,7 @@ int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
 {
     const uint64_t env = gsi_fpenv_enter();
     const bool raises = gsi_policies[scaler->policy].step(scaler, finding);
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return raises;
 }
 
