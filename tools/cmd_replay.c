@@ -112,15 +112,16 @@ static int make_policies(policy_run *runs, size_t *n, const char *list, const ch
 
 static void print_policies(const policy_run *runs, size_t n, bool json)
 {
+    static const char *const titles[] = {"<policy",     ">steps",      ">skipped",
+                                         ">mean scale", ">mean log2",  ">final scale",
+                                         ">at floor",   ">at ceiling", NULL};
     json_writer j;
     cli_table *t = NULL;
     if (json) {
         json_begin(&j, stdout, true);
         json_array(&j, NULL);
     } else {
-        t = cli_table_new((const char *const[]){"<policy", ">steps", ">skipped", ">mean scale",
-                                                ">mean log2", ">final scale", ">at floor",
-                                                ">at ceiling", NULL});
+        t = cli_table_new(titles);
     }
     for (size_t i = 0; i < n; i++) {
         const policy_run *p = &runs[i];
