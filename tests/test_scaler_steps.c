@@ -446,6 +446,42 @@ static void test_pytorch96755_unscaled_overflow(void)
     const gs_verdict v = gs_step_end(&step, &s);
     CHECK(v.action == GS_SKIP && v.reason == GS_REASON_INF);
     CHECK(gs_scaler_scale(&s) == 0x1p-100); /* a lower one would make it worse */
+    for (int i = 0; i < 60; i++)
+        gs_scaler_update(&s, 1);
+    gs_step_begin(&step, &s);
+    CHECK(step.scale == 0); /* raw parity was asked for; but what 1 / 0 makes is not applied */
+    gs_step_amax(&step, 0);
+    CHECK(gs_step_end(&step, &s).action == GS_SKIP);
+}
+
+/* The norm is taken in true units and in a type that holds it; a clip to 1 gives 1, not 0. */
+static void test_burn5699_fairscale263_norm(void)
+{
+    gs_context *ctx;
+    gs_context_create(&ctx, &(gs_config){.threads = 1});
+    gs_scaler s = make("static:128", "");
+    uint16_t half = gs_f32_to_f16(300 * 128);
+    float grad;
+    gs_tensor list[] = {{&half, 1, GS_F16, "w", 0}}, to[] = {{&grad, 1, GS_F32, "w", 0}};
+    gs_step step, shards;
+    gs_step_begin(&step, &s);
+    CHECK(gs_step_unscale(&step, ctx, to, list, 1) == GS_OK && grad == 300);
+    const double norm = sqrt(step.stats.sumsq) * step.inverse;
+    CHECK(norm == 300 && fabs((double)grad * (1 / norm) - 1) < 1e-6);
+    CHECK(gs_step_end(&step, &s).action == GS_APPLY);
+
+    gs_step_begin(&shards, &s); /* eight of them, each of norm 5000 */
+    for (int i = 0; i < 8; i++) {
+        gs_stats stats;
+        gs_stats_init(&stats);
+        stats.elements = 1;
+        stats.amax = 60000;
+        stats.sumsq = (5000.0 * 128) * (5000.0 * 128);
+        gs_step_scan(&shards, &stats);
+    }
+    CHECK(fabs(sqrt(shards.stats.sumsq) * shards.inverse - 5000 * sqrt(8)) < 1e-6);
+    CHECK(gs_step_end(&shards, &s).action == GS_APPLY);
+    gs_context_free(ctx);
 }
 
 static void test_deepspeed2686_fairchem617_scale_of_the_step(void)
@@ -795,6 +831,7 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"apex834_nan_every_step", test_apex834_nan_every_step},
       {"keras16100_scale_below_one", test_keras16100_scale_below_one},
       {"pytorch96755_unscaled_overflow", test_pytorch96755_unscaled_overflow},
+      {"burn5699_fairscale263_norm", test_burn5699_fairscale263_norm},
       {"deepspeed2686_fairchem617_scale_of_the_step",
        test_deepspeed2686_fairchem617_scale_of_the_step},
       {"pytorch44511_applied_is_counted", test_pytorch44511_applied_is_counted},

@@ -49,10 +49,10 @@ typedef struct gs_params {
     double err_min;         /* the scale `err` speaks of */
     double window_follows;  /* growth multiplies the interval by it, backoff divides; or none */
     double warm_growth;     /* the growth until the first overflow ever; or none */
-    int64_t interval;       /* clean steps to a growth */
+    int64_t interval;       /* clean steps to a growth; or none: never */
     int64_t extra;          /* what the growth counter restarts from, and is compared beyond */
     int64_t credit;         /* the growth counter at the start */
-    int64_t hyst;           /* overflows to a backoff */
+    int64_t hyst;           /* overflows to a backoff; or none: never */
     int64_t bad_limit;      /* more overflows in a row than this are an error; or none */
     uint8_t state;          /* T: GS_STATE_ */
     uint8_t grow_op;        /* GS_OP_WIDE or GS_OP_STATE */
@@ -287,7 +287,7 @@ GS_API gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_er
 typedef enum gs_coupling {
     GS_INDEPENDENT,   /* each for itself */
     GS_SKIP_TOGETHER, /* one overflow skips all; each scale follows its own (apex num_losses) */
-    GS_SCALE_TOGETHER /* all see the merged statistics */
+    GS_SCALE_TOGETHER /* all see the merged statistics; begin them at one scale */
 } gs_coupling;
 
 /* The n steps of n scalers, of which some may be the same scaler: it is then fed in this order. */

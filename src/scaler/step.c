@@ -130,7 +130,7 @@ gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
  * for any. */
 static bool overflows_unscaled(const gs_step *step)
 {
-    return (double)step->stats.amax * step->inverse > 0x1.fffffep+127;
+    return !((double)step->stats.amax * step->inverse <= 0x1.fffffep+127); /* 0 * Inf too */
 }
 
 static gs_reason reason_of(const gs_step *step)
