@@ -250,7 +250,8 @@ gs_status gs_trace_write(FILE *to, const gs_trace *trace)
     fprintf(to, "trace %s\npreset %s\n", trace->name, trace->preset);
     if (*trace->set)
         fprintf(to, "set %s\n", trace->set);
-    fprintf(to, "steps %" PRIu64 "\nfound %s\n", trace->steps, trace->found);
+    fprintf(to, "steps %" PRIu64 "\nfound%s%s\n", trace->steps, *trace->found ? " " : "",
+            trace->found);
 
     walk_begin(&w, trace);
     fprintf(to, "scale start:%s", gsi_write_double(number, gs_scaler_scale(&w.scaler)));

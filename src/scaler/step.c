@@ -289,10 +289,7 @@ static gs_verdict clean(gs_scaler *s, const gs_step *step)
     switch (s->event.phase) {
     case GSI_HALVED: /* cured: the scale was too high, hysteresis or not */
         s->probing = GSI_PROBED;
-        if (s->policy == GS_POLICY_MACHINE || !step->amax_known)
-            feed(s, step, true);
-        else
-            feed(s, step, false);
+        feed(s, step, s->policy == GS_POLICY_MACHINE || !step->amax_known);
         if (gs_scaler_scale(s) >= start)
             jump(s, step->scale);
         return apply(s);
