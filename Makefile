@@ -1,13 +1,18 @@
 # gradscale: `make` builds, `make test` tests, `make demo` shows. GNU make, no configure step.
 #
 #   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
-#   make test | test-long | bench | demo | mutants
-#   make install [DESTDIR=] [PREFIX=/usr/local]
+#   make test | test-long | test-arm | demo | bench | mutants
+#   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
+#   make deps | format | check-format | check-layers | clean
 
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+ifeq ($(origin CXX),default)
+CXX := $(if $(findstring clang,$(CC)),clang++,g++)
+endif
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 SAN     ?=
 comma   := ,
 BUILD   := build$(patsubst %,-%,$(filter-out gcc,$(notdir $(CC))))$(patsubst %,-%,$(subst $(comma),-,$(SAN)))
@@ -23,43 +28,170 @@ CFLAGS   ?= -O2 -g
 ALLFLAGS := $(WARN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -MMD -MP \
             -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc \
             $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-LDLIBS   := -lm -pthread
 
-CORE   := $(wildcard $(addprefix src/,$(addsuffix /*.c,base num kernel scaler optim comm engine)))
-TOOLS  := $(wildcard tools/*.c)
-SUITES := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+# ---- what there is ----
 
-STATIC  := $(BUILD)/libgradscale.a
-SHARED  := $(BUILD)/libgradscale.so.$(VERSION)
+# libgradscale needs libc, libm and threads; libgradscale_train zlib and jansson too. The second
+# exists as soon as its folders have sources.
+CORE        := $(wildcard $(patsubst %,src/%/*.c,base num kernel scaler optim comm engine))
+TRAIN       := $(wildcard $(patsubst %,src/%/*.c,io train))
+TOOLS       := $(wildcard tools/*.c)
+HEADERS     := $(wildcard include/gradscale/*.h)
+LIBS        := -lm -pthread
+TRAIN_LIBS  := -lz -ljansson
+obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(MAJOR)
+
+PARTS   := gradscale $(if $(TRAIN),gradscale_train)
+STATIC  := $(patsubst %,$(BUILD)/lib%.a,$(PARTS))
+SHARED  := $(patsubst %,$(BUILD)/lib%.so.$(VERSION),$(PARTS))
 PROGRAM := $(BUILD)/gradscale
+# Dependents first: the order of a static link.
+LINK    := $(if $(TRAIN),$(BUILD)/libgradscale_train.a) $(BUILD)/libgradscale.a
+LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
 
-.PHONY: all deps test test-long bench demo mutants install check-format format clean
+# A suite is a file in tests/ with a main or a table of tests, or a script suite_*.sh.
+SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
+             $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
+SCRIPTS := $(wildcard tests/suite_*.sh)
+# What make test-arm runs: all that speaks of numbers.
+ARM     := $(filter %/test_base %/test_num %/test_lists %/test_scaler %/checkkern,$(SUITES))
+
+CPUS    := $(shell nproc 2>/dev/null || echo 2)
+JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
+
+.PHONY: all suites deps test test-long test-arm run-tests demo bench mutants install uninstall \
+        format check-format check-layers clean
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
+suites: $(SUITES)
+
+# ---- building (V=1 shows the commands) ----
+
+say = @$(if $(V),set -x;,printf '%-5s %s\n' $(1) $@;)
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -c -o $@ $<
+	$(call say,CC)$(CC) $(ALLFLAGS) -c -o $@ $<
 
-$(STATIC): $(call obj,$(CORE))
+$(BUILD)/libgradscale.a: $(call obj,$(CORE))
+$(BUILD)/libgradscale_train.a: $(call obj,$(TRAIN))
+$(STATIC):
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)$(AR) rcs $@ $^
 
-$(SHARED): $(call obj,$(CORE))
-	$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale.so.$(MAJOR) -o $@ $^ $(LDLIBS)
-	@ln -sf $(@F) $(BUILD)/libgradscale.so.$(MAJOR)
-	@ln -sf $(@F) $(BUILD)/libgradscale.so
+$(BUILD)/libgradscale.so.$(VERSION): $(call obj,$(CORE))
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale.so.$(MAJOR) -o $@ $^ $(LIBS)
+	@for name in $(call names,gradscale); do ln -sf $(@F) $$name; done
 
-$(PROGRAM): $(call obj,$(TOOLS)) $(STATIC)
-	$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# What is private to libgradscale is not exported by its shared form: the archive gives it, hidden.
+$(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgradscale.so.$(VERSION) \
+                                           $(BUILD)/libgradscale.a
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_train.so.$(MAJOR) \
+	    -Wl,--exclude-libs,ALL -o $@ $^ $(TRAIN_LIBS) $(LIBS)
+	@for name in $(call names,gradscale_train); do ln -sf $(@F) $$name; done
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(STATIC)
+$(PROGRAM): $(call obj,$(TOOLS)) $(LINK)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+# ---- testing ----
+
+deps:
+	@tools/deps.sh build test
+
+# The set-up first, then as many jobs as there are CPUs.
+test:
+	@tools/deps.sh build test
+	@$(MAKE) --no-print-directory $(JOBS) all suites
+	@$(MAKE) --no-print-directory run-tests
+
+test-long:
+	@GS_LONG=1 $(MAKE) --no-print-directory test test-arm
+
+run-tests:
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
+	    tests/run.sh $(PROGRAM) $(sort $(SUITES)) $(SCRIPTS)
+
+# The same numbers on another architecture, in an emulator.
+test-arm:
+	@tools/deps.sh arm
+	@$(MAKE) --no-print-directory $(JOBS) run-arm TRAIN= LDFLAGS=-static \
+	    CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar
+
+run-arm: $(ARM)
+	@BUILD=$(BUILD) RUN=qemu-aarch64 tests/run.sh $(PROGRAM) $(ARM)
+
+mutants:
+	@tools/deps.sh build test
+	@tests/mutants.sh
+
+# ---- showing ----
+
+demo:
+	@tools/deps.sh build
+	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
+
+bench: all
+	$(PROGRAM) bench
+
+# ---- installing ----
+
+# $(1) name, $(2) description, $(3) what it requires, $(4) what its static form links besides
+define pkgconfig
+prefix=$(PREFIX)
+libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))
+includedir=$${prefix}/include
+
+Name: $(1)
+Description: $(2)
+Version: $(VERSION)
+Requires: $(3)
+Libs: -L$${libdir} -l$(1)
+Libs.private: $(4)
+Cflags: -I$${includedir}
+endef
+export PC_gradscale := $(call pkgconfig,gradscale,Loss scaling for mixed-precision training,,$(LIBS))
+export PC_gradscale_train := $(call pkgconfig,gradscale_train,Mixed-precision training: data sets$(comma) checkpoints$(comma) the step,gradscale = $(VERSION),$(TRAIN_LIBS))
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
+	install -m 644 $(STATIC) $(SHARED) $(DESTDIR)$(LIBDIR)
+	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
+	@for part in $(PARTS); do \
+	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so.$(MAJOR) && \
+	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so && \
+	    printenv PC_$$part >$(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc || exit 1; done
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale
+	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale
+	@for part in $(PARTS); do \
+	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
+	        $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done
+
+# ---- keeping order ----
+
+FORMATTED = $(wildcard $(foreach d,include/gradscale src/* tools tests bench examples mpi,\
+              $(d)/*.c $(d)/*.h $(d)/*.cpp))
+
+format:
+	clang-format -i $(FORMATTED)
+
+check-format:
+	@clang-format --dry-run -Werror $(FORMATTED)
+
+check-layers:
+	@tools/layers.sh
 
 clean:
 	rm -rf build build-*
 
--include $(patsubst %.o,%.d,$(call obj,$(CORE) $(TOOLS) $(wildcard tests/*.c)))
+-include $(patsubst %.o,%.d,$(call obj,$(CORE) $(TRAIN) $(TOOLS) $(wildcard tests/*.c)))

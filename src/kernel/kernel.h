@@ -5,8 +5,8 @@
  *   [0, n) are neither written nor needed.
  * - dst is src itself or does not overlap it.
  * - A kernel that writes returns the largest magnitude it wrote, one that reads the largest it
- *   read, as the bits of an f32: >= GSI_F32_INF means that there was an Inf or a NaN. This is how
- *   every pass checks for free.
+ *   read, as the bits of an f32, and GSI_F32_INF if there was an Inf or a NaN. This is how every
+ *   pass checks for free.
  * - `stream`: the destination is larger than the caches: bypass them. Ignored in place.
  * - All variants return and write the same bits as the reference in ref.c. */
 #ifndef GSI_KERNEL_H
@@ -107,5 +107,11 @@ gsi_limits gsi_limits_of(gs_dtype half);
 
 /* Pairwise fold of the lanes, shared by all variants. */
 double gsi_fold(double lanes[GSI_LANES]);
+
+/* What a kernel returns for the largest magnitude it met. */
+static inline uint32_t gsi_top(uint32_t magnitude)
+{
+    return magnitude < GSI_F32_INF ? magnitude : GSI_F32_INF;
+}
 
 #endif

@@ -40,7 +40,7 @@ static inline uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
         top = max_u32(top, store(dst, i, load(src, i, from), to, GSI_NEAREST));
-    return top;
+    return gsi_top(top);
 }
 
 static inline uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
@@ -51,7 +51,7 @@ static inline uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dt
         const int random = gsi_random_u16(seed, first + i);
         top = max_u32(top, store(dst, i, load(src, i, from), to, random));
     }
-    return top;
+    return gsi_top(top);
 }
 
 static inline uint32_t check(const void *src, size_t n, gs_dtype type)
@@ -59,7 +59,7 @@ static inline uint32_t check(const void *src, size_t n, gs_dtype type)
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
         top = max_u32(top, gsi_magnitude(load(src, i, type)));
-    return top;
+    return gsi_top(top);
 }
 
 static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
@@ -73,7 +73,7 @@ static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype t
         top = max_u32(top, gsi_magnitude(u));
     }
     *sumsq = gsi_fold(lanes);
-    return top;
+    return gsi_top(top);
 }
 
 static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
@@ -109,7 +109,7 @@ static inline uint32_t scale(void *dst, gs_dtype to, const void *src, gs_dtype f
         const float x = gsi_float(load(src, i, from)) * factor;
         top = max_u32(top, store(dst, i, gsi_bits(x), to, GSI_NEAREST));
     }
-    return top;
+    return gsi_top(top);
 }
 
 static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
@@ -120,7 +120,7 @@ static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n,
         y[i] += factor * gsi_float(load(src, i, from));
         top = max_u32(top, gsi_magnitude(gsi_bits(y[i])));
     }
-    return top;
+    return gsi_top(top);
 }
 
 static inline void exponents(uint64_t bins[256], const void *src, size_t n, gs_dtype type)

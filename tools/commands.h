@@ -1,0 +1,13 @@
+/* commands.h: the subcommands. A row here and a file cmd_NAME.c make one. */
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+/* Order of `gradscale --help`. The second column is its line there. */
+#define COMMANDS(X) X(info, "show the CPU, the kernels in use and the number formats")
+
+/* argv[0..argc) are the words after the command's name. Returns the exit code. */
+#define X(name, summary) int cmd_##name(int argc, char **argv);
+COMMANDS(X)
+#undef X
+
+#endif

@@ -1,0 +1,168 @@
+#include "json.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Length of the UTF-8 sequence at s: 1..4, or 0 if it is malformed (overlong, a surrogate, above
+ * U+10FFFF or cut off). */
+static int sequence(const unsigned char *s)
+{
+    static const struct {
+        unsigned char first, last, low, high; /* of the lead; of the byte after it */
+        int length;
+    } rows[] = {
+        {0x00, 0x7F, 0x00, 0xFF, 1}, {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+        {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
+        {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (s[0] >= rows[i].first && s[0] <= rows[i].last) {
+            if (rows[i].length > 1 && (s[1] < rows[i].low || s[1] > rows[i].high))
+                return 0;
+            for (int k = 2; k < rows[i].length; k++)
+                if (s[k] < 0x80 || s[k] > 0xBF)
+                    return 0;
+            return rows[i].length;
+        }
+    return 0;
+}
+
+/* Names come from files and may hold anything: what is not UTF-8 becomes U+FFFD. */
+static void quote(FILE *to, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    putc('"', to);
+    while (*s) {
+        const int length = sequence(s);
+        if (length == 0)
+            fputs("\\ufffd", to);
+        else if (*s == '"' || *s == '\\')
+            fprintf(to, "\\%c", *s);
+        else if (*s < 0x20 || *s == 0x7F)
+            fprintf(to, "\\u%04x", (unsigned)*s);
+        else
+            fwrite(s, 1, (size_t)length, to);
+        s += length ? length : 1;
+    }
+    putc('"', to);
+}
+
+static void newline(const json_writer *j)
+{
+    if (!j->pretty)
+        return;
+    putc('\n', j->to);
+    for (int i = 0; i < j->depth; i++)
+        fputs("  ", j->to);
+}
+
+/* What goes before a value. */
+static void lead(json_writer *j, const char *key)
+{
+    const uint64_t level = (uint64_t)1 << j->depth;
+    assert((key != NULL) == (j->depth > 0 && !(j->is_array & level)));
+    if (j->depth > 0) {
+        if (j->is_filled & level)
+            fputs(j->pretty ? "," : ", ", j->to);
+        newline(j);
+    }
+    j->is_filled |= level;
+    if (key) {
+        quote(j->to, key);
+        fputs(": ", j->to);
+    }
+}
+
+static void trail(const json_writer *j)
+{
+    if (j->depth == 0)
+        putc('\n', j->to);
+}
+
+static void enter(json_writer *j, const char *key, bool is_array)
+{
+    lead(j, key);
+    putc(is_array ? '[' : '{', j->to);
+    j->depth++;
+    assert(j->depth < 64);
+    const uint64_t level = (uint64_t)1 << j->depth;
+    j->is_filled &= ~level;
+    j->is_array = is_array ? j->is_array | level : j->is_array & ~level;
+}
+
+void json_begin(json_writer *j, FILE *to, bool pretty)
+{
+    *j = (json_writer){.to = to, .pretty = pretty};
+}
+
+void json_object(json_writer *j, const char *key) { enter(j, key, false); }
+
+void json_array(json_writer *j, const char *key) { enter(j, key, true); }
+
+void json_end(json_writer *j)
+{
+    assert(j->depth > 0);
+    const uint64_t level = (uint64_t)1 << j->depth;
+    j->depth--;
+    if (j->is_filled & level)
+        newline(j);
+    putc(j->is_array & level ? ']' : '}', j->to);
+    trail(j);
+}
+
+void json_string(json_writer *j, const char *key, const char *value)
+{
+    lead(j, key);
+    if (value)
+        quote(j->to, value);
+    else
+        fputs("null", j->to);
+    trail(j);
+}
+
+/* The shortest of 15, 16 and 17 digits that reads back to the same double; 17 always do. */
+void json_double(json_writer *j, const char *key, double value)
+{
+    if (!isfinite(value)) {
+        json_null(j, key);
+        return;
+    }
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    lead(j, key);
+    fputs(text, j->to);
+    trail(j);
+}
+
+void json_u64(json_writer *j, const char *key, uint64_t value)
+{
+    lead(j, key);
+    fprintf(j->to, "%" PRIu64, value);
+    trail(j);
+}
+
+void json_i64(json_writer *j, const char *key, int64_t value)
+{
+    lead(j, key);
+    fprintf(j->to, "%" PRId64, value);
+    trail(j);
+}
+
+void json_bool(json_writer *j, const char *key, bool value)
+{
+    lead(j, key);
+    fputs(value ? "true" : "false", j->to);
+    trail(j);
+}
+
+void json_null(json_writer *j, const char *key)
+{
+    lead(j, key);
+    fputs("null", j->to);
+    trail(j);
+}

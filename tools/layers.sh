@@ -1,0 +1,57 @@
+#!/bin/sh
+# The dependency law: an #include points up this list only, never down. Run it in the root.
+#
+#   src/L, include/gradscale/L.h    layers up to L, in public only public headers
+#   tools, mpi, examples            public headers and their own
+#   zlib, jansson                   io and train;  mpi.h: mpi
+cd "${1:-.}" || exit 2
+find include src tools mpi examples -name '*.[ch]' -o -name '*.cpp' 2>/dev/null | sort |
+xargs grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null |
+awk -F: '
+BEGIN {
+    n = split("base num kernel scaler optim comm engine io train", order, " ")
+    for (i = 1; i <= n; i++)
+        rank[order[i]] = i
+    split("zlib.h:io jansson.h:io mpi.h:mpi", pairs, " ")
+    for (i in pairs) {
+        split(pairs[i], pair, ":")
+        least[pair[1]] = pair[2]
+    }
+}
+function wrong(why) {
+    printf "%s:%d: %s: %s\n", $1, $2, target, why
+    bad = 1
+}
+{
+    target = $0
+    sub(/^[^"<]*["<]/, "", target)
+    sub(/[">].*/, "", target)
+    parts = split(target, part, "/")
+    split($1, path, "/")
+    public = path[1] == "include"
+    from = path[1] == "src" ? path[2] : public ? substr(path[3], 1, length(path[3]) - 2) : path[1]
+    outside = from == "tools" || from == "mpi" || from == "examples"
+
+    if (!outside && !(from in rank)) {
+        wrong(from " is not in the list of layers")
+    } else if ($0 !~ /"/ && part[1] != "gradscale") {            # a system header
+        if (target in least && from != least[target] && !(least[target] == "io" && from == "train"))
+            wrong("only " least[target] " may need it")
+    } else if (part[1] == "gradscale") {
+        layer = substr(part[2], 1, length(part[2]) - 2)
+        if (!(layer in rank))
+            wrong("no such layer")
+        else if (!outside && rank[layer] > rank[from])
+            wrong(from " must not know " layer)
+    } else if (outside) {
+        if (parts > 1 && part[1] != from)
+            wrong(from " may include only gradscale/*.h and its own headers")
+    } else if (public) {
+        wrong("a public header may include only public ones")
+    } else if (!(part[1] in rank) || parts != 2) {
+        wrong("say which layer it is of: \"layer/file.h\"")
+    } else if (rank[part[1]] > rank[from]) {
+        wrong(from " must not know " part[1])
+    }
+}
+END { exit bad }'

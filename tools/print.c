@@ -1,0 +1,272 @@
+/* What people see: errors, styles, tables, the progress line. */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- errors ---- */
+
+void cli_clean(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7F)
+            *text = '?';
+}
+
+static void say(const char *format, va_list args)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, args);
+    cli_clean(text);
+    cli_progress_end();
+    fflush(stdout); /* keeps the order where both go to one terminal */
+    fprintf(stderr, "%sgradscale:%s %s\n", cli_style_of(stderr, CLI_RED),
+            cli_style_of(stderr, CLI_PLAIN), text);
+}
+
+int cli_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_BAD;
+}
+
+int cli_failed(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+void cli_warn(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int cli_fail_status(gs_status status, const gs_error *error)
+{
+    const char *text = error && error->text[0] ? error->text : gs_status_meaning(status);
+    const bool failed = status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD;
+    return failed ? cli_failed("%s", text) : cli_fail("%s", text);
+}
+
+/* A program started with a standard stream closed must not get it as the descriptor of a file it
+ * opens. The stand-ins are opened the wrong way round, so that using one is an error. */
+void cli_begin(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error like any other */
+}
+
+int cli_end(int code)
+{
+    cli_progress_end();
+    errno = 0;
+    const bool earlier = ferror(stdout) != 0;
+    if (fclose(stdout) == 0 && !earlier)
+        return code;
+    const int reason = errno;
+    cli_failed("writing to standard output failed%s%s", reason ? ": " : "",
+               reason ? strerror(reason) : "");
+    return code == CLI_DONE ? CLI_FAILED : code;
+}
+
+void *cli_resize(void *block, size_t size)
+{
+    void *const p = realloc(block, size ? size : 1);
+    if (!p)
+        exit(cli_end(cli_failed("out of memory: %zu bytes are asked for", size)));
+    return p;
+}
+
+/* ---- styles ---- */
+
+static bool is_fancy(FILE *to)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(to));
+}
+
+const char *cli_style_of(FILE *to, cli_style style)
+{
+    static const char *const codes[] = {
+        [CLI_PLAIN] = "\033[0m", [CLI_BOLD] = "\033[1m",   [CLI_DIM] = "\033[2m",
+        [CLI_RED] = "\033[31m",  [CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m",
+    };
+    return is_fancy(to) ? codes[style] : "";
+}
+
+/* ---- tables ---- */
+
+struct cli_table {
+    const char *const *titles;
+    size_t columns, cells, room;
+    char **text; /* [cells], row after row; an empty line is a row of NULL */
+};
+
+cli_table *cli_table_new(const char *const *titles)
+{
+    cli_table *t = cli_resize(NULL, sizeof *t);
+    *t = (cli_table){.titles = titles};
+    while (titles[t->columns])
+        t->columns++;
+    return t;
+}
+
+static void add_cell(cli_table *t, char *text)
+{
+    if (t->cells == t->room) {
+        t->room = t->room ? 2 * t->room : 64;
+        t->text = cli_resize(t->text, t->room * sizeof *t->text);
+    }
+    t->text[t->cells++] = text;
+}
+
+void cli_table_cell(cli_table *t, const char *format, ...)
+{
+    va_list args;
+    char text[512];
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    cli_clean(text);
+    add_cell(t, strcpy(cli_resize(NULL, strlen(text) + 1), text));
+}
+
+void cli_table_line(cli_table *t)
+{
+    for (size_t c = 0; c < t->columns; c++)
+        add_cell(t, NULL);
+}
+
+/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
+static size_t width_of(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static void print_cell(FILE *to, const char *text, size_t width, bool right, bool last)
+{
+    const int pad = (int)(width - width_of(text));
+    if (right)
+        fprintf(to, "%*s%s", pad, "", text);
+    else
+        fprintf(to, "%s%*s", text, last ? 0 : pad, "");
+    fputs(last ? "\n" : "  ", to);
+}
+
+void cli_table_print(cli_table *t, FILE *to)
+{
+    size_t *widths = cli_resize(NULL, t->columns * sizeof *widths);
+    for (size_t c = 0; c < t->columns; c++)
+        widths[c] = width_of(t->titles[c] + 1);
+    for (size_t i = 0; i < t->cells; i++) {
+        const size_t width = t->text[i] ? width_of(t->text[i]) : 0;
+        if (width > widths[i % t->columns])
+            widths[i % t->columns] = width;
+    }
+    fputs(cli_style_of(to, CLI_BOLD), to);
+    for (size_t c = 0; c < t->columns; c++)
+        print_cell(to, t->titles[c] + 1, widths[c], t->titles[c][0] == '>', c + 1 == t->columns);
+    fputs(cli_style_of(to, CLI_PLAIN), to);
+    for (size_t i = 0; i < t->cells; i++) {
+        const size_t c = i % t->columns;
+        if (t->text[i])
+            print_cell(to, t->text[i], widths[c], t->titles[c][0] == '>', c + 1 == t->columns);
+        else if (c == 0)
+            fputc('\n', to);
+    }
+    for (size_t i = 0; i < t->cells; i++)
+        free(t->text[i]);
+    free(t->text);
+    free(widths);
+    free(t);
+}
+
+/* ---- progress ---- */
+
+static struct {
+    bool shown;
+    double started, drawn; /* seconds */
+} line;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int terminal_width(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void cli_progress(double done, double total, const char *format, ...)
+{
+    enum { BAR = 20 };
+    static const double interval = 0.1; /* s: what the eye can follow */
+    const char *term = getenv("TERM");
+    if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+        return;
+    const double t = now();
+    if (line.started == 0)
+        line.started = t;
+    if (line.shown && t - line.drawn < interval && done < total)
+        return;
+    line.drawn = t;
+    line.shown = true;
+
+    const double part = total > 0 ? fmin(fmax(done / total, 0), 1) : 0;
+    char text[512], left[48] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    cli_clean(text);
+    if (part > 0 && part < 1 && t - line.started > 1) {
+        const double seconds = fmin((t - line.started) * (1 - part) / part, 359999);
+        const int s = (int)seconds;
+        if (s >= 3600)
+            snprintf(left, sizeof left, "  %d:%02d:%02d left", s / 3600, s / 60 % 60, s % 60);
+        else
+            snprintf(left, sizeof left, "  %d:%02d left", s / 60, s % 60);
+    }
+    char whole[640];
+    const int filled = (int)(part * BAR);
+    static const char hashes[] = "####################", dots[] = "....................";
+    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, BAR - filled, dots,
+             (int)(100 * part), text, left);
+    fprintf(stderr, "\r%.*s\033[K", terminal_width() - 1, whole);
+    fflush(stderr);
+}
+
+void cli_progress_end(void)
+{
+    if (line.shown)
+        fputs("\r\033[K", stderr);
+    line.shown = false;
+    line.started = 0;
+}
