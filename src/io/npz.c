@@ -416,7 +416,7 @@ static gs_status read_members(gs_source *s, const directory *d, const uint8_t *r
 
 gs_status gsi_open_npz(gs_source *s, gs_error *error)
 {
-    directory d;
+    directory d = {0};
     gs_status status = find_directory(s, &d, error);
     if (status != GS_OK)
         return status;

@@ -202,6 +202,8 @@ gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
     status = gsi_read_at(s, text, (size_t)length, sizeof prefix, error);
     if (status == GS_OK && (length == 0 || text[0] != '{'))
         status = gsi_bad_file(s, error, GS_EFORMAT, "its header does not start with {");
+    if (status == GS_OK && !gsi_utf8(text, (size_t)length))
+        status = gsi_bad_file(s, error, GS_EFORMAT, "its header is not valid UTF-8");
     json_t *root = NULL;
     if (status == GS_OK) {
         json_error_t where;
