@@ -112,11 +112,11 @@ gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, 
     return GS_OK;
 }
 
-/* ---- pairs ---- */
+/* ---- windows ---- */
 
-void gsi_pairs_init(gsi_pairs *p, const void *src, size_t n, gs_dtype type)
+int gsi_exponents_window(const void *src, size_t n, gs_dtype type, int slots)
 {
-    enum { SAMPLES = 64, ABOVE = 6, LOWEST = 1, HIGHEST = 226 };
+    enum { SAMPLES = 64, ABOVE = 5, LOWEST = 1, HIGHEST = 226 };
     int top = 0;
     for (size_t k = 0; k < SAMPLES; k++) {
         const size_t i = k * (n / SAMPLES);
@@ -127,25 +127,5 @@ void gsi_pairs_init(gsi_pairs *p, const void *src, size_t n, gs_dtype type)
         top = e > top && e < 255 ? e : top;
     }
     const int last = top + ABOVE < HIGHEST ? top + ABOVE : HIGHEST;
-    const int base = last - (GSI_OUTSIDE - 1);
-    p->base = base > LOWEST ? base : LOWEST;
-    memset(p->table, 0, sizeof p->table);
-}
-
-void gsi_pairs_fold(gs_exponents *sum, const gsi_pairs *p, uint64_t outside)
-{
-    uint32_t slots[GSI_SLOTS] = {0};
-    for (int b = 0; b < GSI_SLOTS; b++) {
-        const uint16_t *r0 = p->table[0] + GSI_SLOTS * b, *r1 = p->table[1] + GSI_SLOTS * b;
-        uint32_t row = 0;
-        for (int a = 0; a < GSI_SLOTS; a++) {
-            const uint32_t both = (uint32_t)r0[a] + r1[a];
-            slots[a] += both;
-            row += both;
-        }
-        slots[b] += row;
-    }
-    for (int a = 0; a < GSI_OUTSIDE; a++)
-        sum->all[p->base + a - 127 + GS_BINADE_OF_ONE] += slots[a];
-    sum->zero += slots[GSI_OUTSIDE] - outside;
+    return last - (slots - 1) > LOWEST ? last - (slots - 1) : LOWEST;
 }

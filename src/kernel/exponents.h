@@ -36,32 +36,18 @@ static inline void gsi_exponents_add(gs_exponents *sum, uint32_t mag)
 
 /* ---- for the vector variants ----
  *
- * They count exponents inside a window, two elements at a time: slot a of one and slot b of the
- * next make one counter of 64 x 64. That halves the loads and stores a histogram is made of, and
- * 8 KB of counters stay in L1. The last slot is for all that is outside of the window: zeros, and
- * what is then added one by one, as are the edges. Two tables take turns, so that equal pairs in a
- * row do not wait for each other. */
+ * They count exponents in a window, and add the rest one by one: values outside of it, and edges,
+ * of which only `power`, `top10` and `top11` can be inside. */
 
-enum { GSI_SLOTS = 64, GSI_OUTSIDE = GSI_SLOTS - 1 };
-enum { GSI_PAIRS_MAX = 1 << 16 }; /* elements before the 16-bit counters could overflow */
-enum { GSI_PAIRS_MIN = 1 << 10 }; /* elements below which clearing and folding costs more */
-
-typedef struct gsi_pairs {
-    int base; /* the biased exponent of slot 0; base + 62 < 227, base >= 1 */
-    uint16_t table[2][GSI_SLOTS * GSI_SLOTS]; /* [a + 64 b] */
-} gsi_pairs;
-
-/* Picks the window by a sample, from a little above its largest magnitude downwards, and clears. */
-void gsi_pairs_init(gsi_pairs *p, const void *src, size_t n, gs_dtype type);
-
-/* Adds the counters; `outside` of those in the last slot were no zeros. */
-void gsi_pairs_fold(gs_exponents *sum, const gsi_pairs *p, uint64_t outside);
+/* The biased exponent at which a window of `slots` exponents begins: its end is a little above the
+ * largest of a sample. It stays between 1 and 226, where top7 and top8 are not counted. */
+int gsi_exponents_window(const void *src, size_t n, gs_dtype type, int slots);
 
 /* A value that is an edge, or outside of the window, or both. Returns 1 if it is outside. */
-static inline uint64_t gsi_pairs_rare(gs_exponents *sum, const gsi_pairs *p, uint32_t mag)
+static inline uint64_t gsi_exponents_rare(gs_exponents *sum, uint32_t mag, int base, int slots)
 {
     const int e = (int)(mag >> 23);
-    if (e >= p->base && e < p->base + GSI_OUTSIDE) {
+    if (e >= base && e < base + slots) {
         gsi_exponents_edges(sum, e, mag & 0x7FFFFF);
         return 0;
     }

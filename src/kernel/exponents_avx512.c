@@ -1,4 +1,10 @@
-/* Exponent histograms with AVX-512. See exponents.h for the scheme. */
+/* Exponent histograms with AVX-512, counted in bit planes.
+ *
+ * An element becomes a word with one bit set: that of its exponent in a window of 32. Adding such
+ * words bit by bit is a carry-save adder, two ternary instructions for 16 elements; the sums stay
+ * spread over planes, plane j worth 2^j, and become numbers once a segment. No element is stored or
+ * looked up by itself, so the speed does not depend on how often an exponent repeats. What is
+ * outside of the window, and the edges, about one value in 500, are added one by one. */
 #include "kernel/exponents.h"
 
 #if defined(__x86_64__)
@@ -7,116 +13,137 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,popcnt")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-/* 16 magnitudes as f32 bits to slots in 32-bit lanes; *rare gets those that are edges or outside,
- * zeros apart. */
-INLINE __m512i slots16(__mmask16 *rare, __m512i mag, __m512i base)
+enum { SLOTS = 32, VECTORS = 16, GROUP = 16 * VECTORS }; /* elements a round of the adder */
+enum { SEGMENT = 1 << 16 };                              /* elements, so 4096 words a lane: */
+enum { PLANES = 13 };                                    /* hold up to 8191 */
+
+typedef struct state {
+    __m512i base;           /* the biased exponent of bit 0 */
+    __m512i top;            /* largest magnitudes */
+    __m512i planes[PLANES]; /* [j]: bits worth 2^j, a counter a bit and lane */
+    uint16_t rare[VECTORS]; /* edges and what is outside, zeros apart */
+} state;
+
+INLINE __m512i load16(const void *src, gs_dtype type)
 {
-    const __m512i outside = _mm512_set1_epi32(GSI_OUTSIDE);
-    const __m512i slot =
-        _mm512_min_epu32(_mm512_sub_epi32(_mm512_srli_epi32(mag, 23), base), outside);
+    if (type == GS_F32)
+        return _mm512_and_si512(_mm512_loadu_si512(src), _mm512_set1_epi32(0x7FFFFFFF));
+    const __m256i h = _mm256_and_si256(_mm256_loadu_si256(src), _mm256_set1_epi16(0x7FFF));
+    if (type == GS_F16)
+        return _mm512_castps_si512(_mm512_cvtph_ps(h));
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+}
+
+/* The words of elements 16 v to 16 v + 15; zero where there is no bit for it. */
+INLINE __m512i words(state *s, const void *src, gs_dtype type, int v, __mmask16 *any)
+{
+    const size_t size = type == GS_F32 ? 4 : 2;
+    const __m512i mag = load16((const char *)src + 16 * size * (size_t)v, type);
+    const __m512i slot = _mm512_sub_epi32(_mm512_srli_epi32(mag, 23), s->base);
+    const __m512i word = _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
     /* m - 1 >= 0x7FDFFF modulo 2^23: m is 0, or at least 0x7FE000 */
     const __m512i below =
         _mm512_and_si512(_mm512_sub_epi32(mag, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7FFFFF));
     const __mmask16 some = _mm512_test_epi32_mask(mag, mag);
-    const __mmask16 edge = _mm512_mask_cmpge_epu32_mask(some, below, _mm512_set1_epi32(0x7FDFFF));
-    *rare = edge | _mm512_mask_cmpeq_epi32_mask(some, slot, outside);
-    return slot;
+    const __mmask16 rare = _mm512_mask_cmpge_epu32_mask(some, below, _mm512_set1_epi32(0x7FDFFF)) |
+                           _mm512_mask_testn_epi32_mask(some, word, word);
+    s->rare[v] = rare;
+    *any |= rare;
+    s->top = _mm512_max_epu32(s->top, mag);
+    return word;
 }
 
-INLINE uint64_t add_rare(gs_exponents *sum, const gsi_pairs *p, __m512i mag, unsigned rare)
+/* *sum + a + b, of one bit each: the low bit stays in *sum, the high bit is returned. */
+INLINE __m512i add(__m512i *sum, __m512i a, __m512i b)
 {
-    uint32_t lanes[16];
+    const __m512i high = _mm512_ternarylogic_epi32(*sum, a, b, 0xE8); /* majority */
+    *sum = _mm512_ternarylogic_epi32(*sum, a, b, 0x96);               /* parity */
+    return high;
+}
+
+#define WORDS(v) words(s, src, type, v, &any)
+
+/* A group of 256 elements; true if some of them are rare. */
+INLINE bool add_group(state *s, const void *src, gs_dtype type)
+{
+    __m512i *p = s->planes;
+    __mmask16 any = 0;
+    __m512i eights[2];
+    for (int half = 0; half < 2; half++) {
+        __m512i fours[2];
+        for (int quarter = 0; quarter < 2; quarter++) {
+            const int v = 8 * half + 4 * quarter;
+            const __m512i a = add(&p[0], WORDS(v), WORDS(v + 1));
+            const __m512i b = add(&p[0], WORDS(v + 2), WORDS(v + 3));
+            fours[quarter] = add(&p[1], a, b);
+        }
+        eights[half] = add(&p[2], fours[0], fours[1]);
+    }
+    __m512i carry = add(&p[3], eights[0], eights[1]);
+    for (int j = 4; j < PLANES; j++) {
+        const __m512i next = _mm512_and_si512(p[j], carry);
+        p[j] = _mm512_xor_si512(p[j], carry);
+        carry = next;
+    }
+    return any != 0;
+}
+
+static uint32_t element(const void *src, size_t i, gs_dtype type)
+{
+    if (type == GS_F32)
+        return gsi_magnitude(((const uint32_t *)src)[i]);
+    const uint32_t code = ((const uint16_t *)src)[i] & 0x7FFF;
+    return type == GS_F16 ? gsi_widen(code, GSI_ROW_F16) : code << 16;
+}
+
+/* Returns how many are outside of the window. */
+static uint64_t add_rare(gs_exponents *sum, const state *s, const void *src, gs_dtype type,
+                         int base)
+{
     uint64_t outside = 0;
-    _mm512_storeu_si512(lanes, mag);
-    for (; rare; rare &= rare - 1)
-        outside += gsi_pairs_rare(sum, p, lanes[__builtin_ctz(rare)]);
+    for (size_t v = 0; v < VECTORS; v++)
+        for (unsigned rare = s->rare[v]; rare; rare &= rare - 1) {
+            const size_t i = 16 * v + (size_t)__builtin_ctz(rare);
+            outside += gsi_exponents_rare(sum, element(src, i, type), base, SLOTS);
+        }
     return outside;
 }
 
-/* 32 slots of 16 bits, in any order. */
-INLINE void count_pairs(gsi_pairs *p, __m512i slots)
+/* Counters to numbers; returns their sum. */
+INLINE uint64_t fold(gs_exponents *sum, const state *s, int base)
 {
-    uint32_t pair[16];
-    const __m512i weights = _mm512_set1_epi32(GSI_SLOTS << 16 | 1);
-    _mm512_storeu_si512(pair, _mm512_madd_epi16(slots, weights));
-    for (int i = 0; i < 16; i += 2) {
-        p->table[0][pair[i]]++;
-        p->table[1][pair[i + 1]]++;
+    uint64_t total = 0;
+    for (int b = 0; b < SLOTS; b++) {
+        const __m512i bit = _mm512_set1_epi32((int)(1u << b));
+        uint64_t count = 0;
+        for (int j = 0; j < PLANES; j++)
+            count += (uint64_t)_mm_popcnt_u32(_mm512_test_epi32_mask(s->planes[j], bit)) << j;
+        sum->all[base + b - 127 + GS_BINADE_OF_ONE] += count;
+        total += count;
     }
-}
-
-INLINE __m512i load16(const void *src, gs_dtype type)
-{
-    const __m512i bits = type == GS_F32
-                             ? _mm512_loadu_si512(src)
-                             : _mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src)));
-    return _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
-}
-
-/* 32 elements; returns the larger of top and their magnitudes, as f32 bits or, of bf16, codes. */
-INLINE __m512i step(gs_exponents *sum, gsi_pairs *p, const void *src, gs_dtype type, __m512i top,
-                    uint64_t *outside)
-{
-    if (type == GS_BF16) {
-        const __m512i mag = _mm512_and_si512(_mm512_loadu_si512(src), _mm512_set1_epi16(0x7FFF));
-        const __m512i base = _mm512_set1_epi16((short)p->base);
-        const __m512i last = _mm512_set1_epi16(GSI_OUTSIDE);
-        const __m512i slots =
-            _mm512_min_epu16(_mm512_sub_epi16(_mm512_srli_epi16(mag, 7), base), last);
-        const __mmask32 some = _mm512_test_epi16_mask(mag, mag);
-        const __mmask32 rare = _mm512_mask_testn_epi16_mask(some, mag, _mm512_set1_epi16(0x7F)) |
-                               _mm512_mask_cmpeq_epi16_mask(some, slots, last);
-        if (rare) {
-            const __m512i a = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(mag));
-            const __m512i b = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(mag, 1));
-            *outside += add_rare(sum, p, _mm512_slli_epi32(a, 16), (__mmask16)rare);
-            *outside += add_rare(sum, p, _mm512_slli_epi32(b, 16), rare >> 16);
-        }
-        count_pairs(p, slots);
-        return _mm512_max_epu16(top, mag);
-    }
-    const __m512i base = _mm512_set1_epi32(p->base);
-    const __m512i a = load16(src, type);
-    const __m512i b = load16((const char *)src + 16 * (type == GS_F32 ? 4 : 2), type);
-    __mmask16 rare_a, rare_b;
-    const __m512i slots_a = slots16(&rare_a, a, base), slots_b = slots16(&rare_b, b, base);
-    if (rare_a | rare_b) {
-        *outside += add_rare(sum, p, a, rare_a);
-        *outside += add_rare(sum, p, b, rare_b);
-    }
-    count_pairs(p, _mm512_packs_epi32(slots_a, slots_b));
-    return _mm512_max_epu32(top, _mm512_max_epu32(a, b));
-}
-
-INLINE uint32_t highest(__m512i top, gs_dtype type)
-{
-    if (type != GS_BF16)
-        return _mm512_reduce_max_epu32(top);
-    const __m512i even = _mm512_slli_epi32(top, 16);
-    const __m512i odd = _mm512_and_si512(top, _mm512_set1_epi32((int)0xFFFF0000));
-    return _mm512_reduce_max_epu32(_mm512_max_epu32(even, odd));
+    return total;
 }
 
 INLINE uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type,
                           gsi_exponents_fn *ref)
 {
     const size_t size = type == GS_F32 ? 4 : 2;
-    const char *s = src;
+    const char *p = src;
     uint32_t most = 0;
-    while (n >= GSI_PAIRS_MIN) {
-        const size_t count = (n < GSI_PAIRS_MAX ? n : GSI_PAIRS_MAX) & ~(size_t)31;
-        gsi_pairs pairs;
+    while (n >= GROUP) {
+        const size_t count = (n < SEGMENT ? n : SEGMENT) / GROUP * GROUP;
+        const int base = gsi_exponents_window(p, count, type, SLOTS);
+        state s = {.base = _mm512_set1_epi32(base)};
         uint64_t outside = 0;
-        __m512i top = _mm512_setzero_si512();
-        gsi_pairs_init(&pairs, s, count, type);
-        for (const char *end = s + count * size; s < end; s += 32 * size)
-            top = step(sum, &pairs, s, type, top, &outside);
-        gsi_pairs_fold(sum, &pairs, outside);
-        const uint32_t high = highest(top, type);
-        most = high > most ? high : most;
+        for (const char *end = p + count * size; p < end; p += GROUP * size)
+            if (add_group(&s, p, type))
+                outside += add_rare(sum, &s, p, type, base);
+        sum->zero += count - fold(sum, &s, base) - outside;
+        const uint32_t top = _mm512_reduce_max_epu32(s.top);
+        most = top > most ? top : most;
         n -= count;
     }
-    const uint32_t rest = ref(sum, s, n);
+    const uint32_t rest = ref(sum, p, n);
     return gsi_top(rest > most ? rest : most);
 }
 
