@@ -16,8 +16,14 @@ enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no ca
 typedef struct pass pass;
 
 /* Runs the kernel on elements [first, first + count) of tensor t and returns the largest magnitude
- * read or written. sumsq is 0 unless it is asked for. */
+ * read or written; a pass that takes the sum of squares sets it. */
 typedef uint32_t chunk_fn(const pass *p, size_t t, size_t first, size_t count, double *sumsq);
+
+/* What a chunk leaves. */
+typedef struct slot {
+    gsi_counts counts;
+    double sumsq;
+} slot;
 
 struct pass {
     gs_context *ctx;
@@ -28,13 +34,12 @@ struct pass {
     float factor;
     uint64_t seed;
     bool stream;
-    bool want_sumsq;
     bool want_counts; /* count everything, in every chunk */
     gsi_limits limits;
     atomic_ullong *words; /* those of a gs_exponents */
 
-    size_t *starts;    /* [n + 1]: the number of the first chunk of tensor t */
-    gsi_counts *slots; /* [starts[n]] */
+    size_t *starts; /* [n + 1]: the number of the first chunk of tensor t */
+    slot *slots;    /* [starts[n]] */
 };
 
 static const char *name_of(char buffer[32], const gs_tensor *list, size_t t)
@@ -131,37 +136,31 @@ static void run_chunk(void *arg, size_t i)
     }
     const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
     const size_t count = left < CHUNK ? left : CHUNK;
-    gsi_counts c = {.first_bad = count};
+    slot out = {.counts.first_bad = count};
 
     const uint64_t env = gsi_fpenv_enter();
-    if (p->run)
-        c.amax = p->run(p, t, first, count, &c.sumsq);
-    if (p->want_counts || c.amax >= GSI_F32_INF)
-        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&c, at(&p->dst[t], first), count,
+    out.counts.amax = p->run(p, t, first, count, &out.sumsq);
+    if (p->want_counts || out.counts.amax >= GSI_F32_INF)
+        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&out.counts, at(&p->dst[t], first), count,
                                                          p->limits);
     gsi_fpenv_write(env);
-    p->slots[i] = c;
+    p->slots[i] = out;
 }
 
-static void add_slot(gs_stats *stats, const pass *p, const gsi_counts *c, size_t t, size_t first,
-                     size_t count)
+static void add_slot(gs_stats *stats, const slot *s, size_t t, size_t first, size_t count)
 {
-    gs_stats one = {.elements = count,
-                    .inf = c->inf,
-                    .nan = c->nan,
-                    .amax = gsi_float(c->amax),
-                    .sumsq = p->want_sumsq ? c->sumsq : 0,
-                    .bad_tensor = GS_NONE,
-                    .bad_index = GS_NONE};
-    if (p->want_counts) {
-        one.zero = c->zero;
-        one.subnormal = c->subnormal;
-        one.flushed = c->flushed;
-    }
-    if (c->first_bad < count) {
-        one.bad_tensor = t;
-        one.bad_index = first + c->first_bad;
-    }
+    const gsi_counts *c = &s->counts;
+    const bool bad = c->first_bad < count;
+    const gs_stats one = {.elements = count,
+                          .inf = c->inf,
+                          .nan = c->nan,
+                          .zero = c->zero,
+                          .subnormal = c->subnormal,
+                          .flushed = c->flushed,
+                          .amax = gsi_float(c->amax),
+                          .sumsq = s->sumsq,
+                          .bad_tensor = bad ? t : GS_NONE,
+                          .bad_index = bad ? first + c->first_bad : GS_NONE};
     gs_stats_merge(stats, &one);
 }
 
@@ -196,7 +195,7 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
             gs_stats_init(stats);
         for (size_t i = p->starts[t]; i < p->starts[t + 1]; i++) {
             const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-            add_slot(stats, p, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
+            add_slot(stats, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
         }
     }
     if (each && together && p->n == 0)
@@ -231,7 +230,7 @@ static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, 
 gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
     const gs_status status = check_list(ctx, list, n);
-    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n, .want_sumsq = true};
+    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
@@ -244,10 +243,10 @@ gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_
     if (status != GS_OK)
         return status;
     pass p = {.ctx = ctx,
+              .run = scan_chunk,
               .dst = list,
               .src = list,
               .n = n,
-              .want_sumsq = true,
               .want_counts = true,
               .limits = gsi_limits_of(half)};
     return run_pass(&p, each, false);
