@@ -13,9 +13,10 @@ static uint32_t draw(void) { return gs_random_u32(11, drawn++); }
 /* Around every place where rounding changes its mind, at every scale; and any bits. */
 static float hostile(void)
 {
-    static const float at[] = {0x1p-25f,  0x1p-24f,    0x1p-14f,  65504.0f,         65520.0f,
-                               0x1p-134f, 0x1p-133f,   0x1p-126f, 0x1.fep+127f,     0x1.ffp+127f,
-                               1.0f,      0x1.ffcp-1f, 0x1p-149f, 0x1.fffffep+127f, 0x1.fcp-127f};
+    static const float at[] = {
+        0x1p-25f,  0x1p-24f,         0x1p-14f,     65504.0f,     65520.0f,     0x1p-134f,
+        0x1p-133f, 0x1p-126f,        0x1.fep+127f, 0x1.ffp+127f, 1.0f,         0x1.ffcp-1f,
+        0x1p-149f, 0x1.fffffep+127f, 0x1.fcp-127f, 0x1.ffcp-15f, 0x1.ffep-15f, 0x1.ffep+15f};
     const uint32_t kind = draw() % 8;
     if (kind == 0)
         return gsi_float(draw());

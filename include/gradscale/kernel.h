@@ -134,16 +134,16 @@ GS_API gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs
  * are the same in any order.
  *
  * Binade i holds 2^(i-192) <= |x| < 2^(i-191), so 1.0 is in binade 192. The first binade also takes
- * all f64 below it, the last all above: both are far outside of what any format here can use. */
+ * all f64 below it, the last all above: both are far outside of what any format here can use.
+ * `power` are the ties that become zero at some scale. `top` are the values whose distance to the
+ * next power is no more than half a step of the format that ends there at some scale. */
 enum { GS_BINADES = 320, GS_BINADE_OF_ONE = 192 };
 
 typedef struct gs_exponents {
     uint64_t zero, inf, nan;
     uint64_t all[GS_BINADES];
-    uint64_t power[GS_BINADES]; /* of these, exact powers of two: ties of the smallest subnormal */
-    /* of these, |x| >= (2 - 2^-n) 2^(i-192): they round up to the next power of two. 7 and 8 are
-     * for bf16, and counted only where it ends: below 2^-126 and from 2^100 on. */
-    uint64_t top7[GS_BINADES], top8[GS_BINADES], top10[GS_BINADES], top11[GS_BINADES];
+    uint64_t power[GS_BINADES]; /* of these, exact powers of two; counted below 2^-24 only */
+    uint64_t top[GS_BINADES];   /* of these, those that round up to the next power of two */
 } gs_exponents;
 
 /* Adds the list to *sum, which the caller has cleared. */

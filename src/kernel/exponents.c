@@ -9,10 +9,7 @@ void gs_exponents_merge(gs_exponents *into, const gs_exponents *from)
     for (int i = 0; i < GS_BINADES; i++) {
         into->all[i] += from->all[i];
         into->power[i] += from->power[i];
-        into->top7[i] += from->top7[i];
-        into->top8[i] += from->top8[i];
-        into->top10[i] += from->top10[i];
-        into->top11[i] += from->top11[i];
+        into->top[i] += from->top[i];
     }
 }
 
@@ -89,8 +86,6 @@ gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, 
         return GS_ERANGE;
     const gs_format *f = gs_format_of(half);
     const int emax = (1 << (f->exponent_bits - 1)) - 1, emin = 1 - emax;
-    const uint64_t *to_normal = half == GS_F16 ? x->top10 : x->top7;
-    const uint64_t *to_inf = half == GS_F16 ? x->top11 : x->top8;
     *out = (gs_rounding){.zero = x->zero};
     for (int i = 0; i < GS_BINADES; i++) {
         const int e = i - GS_BINADE_OF_ONE + log2_scale;
@@ -102,9 +97,9 @@ gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, 
         } else if (e < emin - 1) {
             out->subnormal += x->all[i];
         } else if (e == emin - 1) {
-            out->subnormal += x->all[i] - to_normal[i];
+            out->subnormal += x->all[i] - x->top[i];
         } else if (e == emax) {
-            out->overflow += to_inf[i];
+            out->overflow += x->top[i];
         } else if (e > emax) {
             out->overflow += x->all[i];
         }

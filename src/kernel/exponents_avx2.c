@@ -31,10 +31,12 @@ INLINE __m256i slots8(unsigned *rare, __m256i mag, __m256i base)
     const __m256i outside = all(OUTSIDE), zero = _mm256_setzero_si256();
     const __m256i slot =
         _mm256_min_epu32(_mm256_sub_epi32(_mm256_srli_epi32(mag, 23), base), outside);
-    /* m - 1 >= 0x7FDFFF modulo 2^23: m is 0, or at least 0x7FE000 */
-    const __m256i below = _mm256_and_si256(_mm256_sub_epi32(mag, all(1)), all(0x7FFFFF));
-    const __m256i edge = _mm256_cmpgt_epi32(below, all(0x7FDFFE));
-    const __m256i odd = _mm256_or_si256(edge, _mm256_cmpeq_epi32(slot, outside));
+    const __m256i bits = _mm256_and_si256(mag, all(0x7FFFFF));
+    const __m256i top = _mm256_cmpgt_epi32(bits, all(GSI_TOP - 1));
+    const __m256i power = _mm256_and_si256(_mm256_cmpeq_epi32(bits, zero),
+                                           _mm256_cmpgt_epi32(all(GSI_POWER_BELOW), mag));
+    const __m256i odd =
+        _mm256_or_si256(_mm256_or_si256(top, power), _mm256_cmpeq_epi32(slot, outside));
     *rare = mask8(_mm256_andnot_si256(_mm256_cmpeq_epi32(mag, zero), odd));
     return slot;
 }

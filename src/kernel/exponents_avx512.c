@@ -4,7 +4,7 @@
  * words bit by bit is a carry-save adder, two ternary instructions for 16 elements; the sums stay
  * spread over planes, plane j worth 2^j, and become numbers once a segment. No element is stored or
  * looked up by itself, so the speed does not depend on how often an exponent repeats. What is
- * outside of the window, and the edges, about one value in 500, are added one by one. */
+ * outside of the window, and the edges, one f32 in a thousand, are added one by one. */
 #include "kernel/exponents.h"
 
 #if defined(__x86_64__)
@@ -41,12 +41,17 @@ INLINE __m512i words(state *s, const void *src, gs_dtype type, int v, __mmask16 
     const __m512i mag = load16((const char *)src + 16 * size * (size_t)v, type);
     const __m512i slot = _mm512_sub_epi32(_mm512_srli_epi32(mag, 23), s->base);
     const __m512i word = _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
-    /* m - 1 >= 0x7FDFFF modulo 2^23: m is 0, or at least 0x7FE000 */
-    const __m512i below =
-        _mm512_and_si512(_mm512_sub_epi32(mag, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7FFFFF));
     const __mmask16 some = _mm512_test_epi32_mask(mag, mag);
-    const __mmask16 rare = _mm512_mask_cmpge_epu32_mask(some, below, _mm512_set1_epi32(0x7FDFFF)) |
-                           _mm512_mask_testn_epi32_mask(some, word, word);
+    __mmask16 rare = _mm512_mask_testn_epi32_mask(some, word, word);
+    if (type != GS_F16) {
+        const __m512i bits = _mm512_set1_epi32(0x7FFFFF);
+        const __mmask16 low =
+            _mm512_mask_cmplt_epi32_mask(some, mag, _mm512_set1_epi32(GSI_POWER_BELOW));
+        rare |= _mm512_mask_testn_epi32_mask(low, mag, bits);
+        if (type == GS_F32)
+            rare |=
+                _mm512_cmpge_epi32_mask(_mm512_and_si512(mag, bits), _mm512_set1_epi32(GSI_TOP));
+    }
     s->rare[v] = rare;
     *any |= rare;
     s->top = _mm512_max_epu32(s->top, mag);
