@@ -17,12 +17,6 @@ double survey_share(const survey *s, uint64_t count)
     return s->nonzero ? (double)count / (double)s->nonzero : 0;
 }
 
-const gs_rounding *survey_at(const survey *s, int log2_scale)
-{
-    const int k = log2_scale < 0 ? 0 : log2_scale >= SCALES ? SCALES - 1 : log2_scale;
-    return &s->f16[k];
-}
-
 /* The largest k with amax * 2^k <= 65504. */
 static int safe_scale(float amax)
 {
@@ -71,8 +65,8 @@ void survey_free(survey *s)
 const char *advise_percent(char out[24], double share)
 {
     const double p = 100 * share;
-    if (p == 0)
-        snprintf(out, 24, "0");
+    if (p == 0 || p == 100)
+        snprintf(out, 24, p == 0 ? "0" : "100%%");
     else if (p < 0.001)
         snprintf(out, 24, "<0.001%%");
     else if (p > 99.99 && p < 100)
@@ -91,7 +85,7 @@ const char *advise_scale(char out[48], int log2_scale, bool long_form)
     return out;
 }
 
-const char *advise_name(char out[256], const advise *a, const advise_file *f, const gs_entry *e)
+char *advise_name(char out[256], const advise *a, const advise_file *f, const gs_entry *e)
 {
     if (!e->name[0])
         snprintf(out, 256, "%s", f->path);
@@ -130,6 +124,8 @@ advise_ref *advise_sorted(const advise *a)
 
 /* ---- sentences ---- */
 
+static const char *none(const char *percent) { return strcmp(percent, "0") ? percent : "none"; }
+
 static void say_bad(advise *a)
 {
     const survey *s = &a->total;
@@ -137,9 +133,9 @@ static void say_bad(advise *a)
     if (s->inf + s->nan == 0)
         return;
     snprintf(a->advice.bad, sizeof a->advice.bad,
-             "%" PRIu64 " of the values are Inf and %" PRIu64
-             " are NaN, the first at %.150s[%" PRIu64
-             "]: no scale mends them, and all that is said here is of the finite rest.",
+             "%" PRIu64 " Inf and %" PRIu64
+             " NaN are among the values, the first at %.150s[%" PRIu64
+             "]: no scale mends them, and what is said here is of the finite rest.",
              s->inf, s->nan, advise_name(name, a, a->bad_file, a->bad_entry), a->bad_index);
 }
 
@@ -161,8 +157,8 @@ static void say_bf16(advise *a)
             d->bf16, sizeof d->bf16,
             "BF16 %s: as they are, %s of the nonzero values become zero in it and %s infinite.",
             d->bf16_needed ? "would need a scale too" : "needs no scaling",
-            advise_percent(lost, survey_share(s, r->flushed)),
-            advise_percent(over, survey_share(s, r->overflow)));
+            none(advise_percent(lost, survey_share(s, r->flushed))),
+            none(advise_percent(over, survey_share(s, r->overflow))));
 }
 
 void advise_decide(advise *a)
@@ -209,19 +205,22 @@ void advise_decide(advise *a)
     advise_percent(after, left);
     if (at_one <= NEGLIGIBLE && sub_one <= SERIOUS) {
         d->verdict = ADVISE_NO_NEED;
+        d->log2_scale = 0;
         snprintf(d->f16, n,
                  "FP16 needs no scaling here: %s of the nonzero values become zero and %s subnormal"
                  " without it; scales up to %s are safe.",
-                 before, sub, safe);
+                 none(before), none(sub), safe);
         return;
     }
+    char sub_after[24];
+    advise_percent(sub_after, survey_share(s, s->f16[d->log2_scale].subnormal));
     d->verdict = left > SERIOUS ? ADVISE_TOO_WIDE : ADVISE_SCALE;
     snprintf(
         d->f16, n,
-        "For FP16 use a scale of %s: %s of the nonzero values become zero instead of %s, and %d"
-        " bits are left below 65504%s.",
-        scale, after, before, s->safe - d->log2_scale,
+        "For FP16 use a scale of %s: of the nonzero values %s become zero instead of %s, and %s"
+        " subnormal instead of %s; %d bits are left below 65504%s.",
+        scale, none(after), none(before), none(sub_after), none(sub), s->safe - d->log2_scale,
         d->verdict == ADVISE_TOO_WIDE
-            ? "; that is still a serious loss, so prefer BF16 or a scale for each layer"
+            ? ". That is still a serious loss: prefer BF16, or a scale for each layer"
             : "");
 }

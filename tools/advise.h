@@ -70,13 +70,12 @@ int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine,
 
 void survey_finish(survey *s, const gs_exponents *x, const gs_stats *stats);
 void survey_free(survey *s);
-double survey_share(const survey *s, uint64_t count);          /* of the nonzero values */
-const gs_rounding *survey_at(const survey *s, int log2_scale); /* f16, clamped to the table */
+double survey_share(const survey *s, uint64_t count); /* of the nonzero values */
 
 void advise_decide(advise *a);
 
 /* "file: tensor" where there are several files, else "tensor", else the file; for display. */
-const char *advise_name(char out[256], const advise *a, const advise_file *f, const gs_entry *e);
+char *advise_name(char out[256], const advise *a, const advise_file *f, const gs_entry *e);
 
 typedef struct advise_style {
     bool ascii, each; /* each: a histogram for every tensor */

@@ -124,7 +124,7 @@ static void print_scales(const advise *a)
     cli_table_print(t, stdout);
 }
 
-static const char *short_name(char out[256])
+static const char *short_name(char *out)
 {
     const size_t n = strlen(out);
     if (n > NAME) {
@@ -142,34 +142,37 @@ static void print_tensors(const advise *a, const advise_style *style)
     const survey *all = &a->total;
     const int scale = a->advice.log2_scale;
     char at[64], scale_text[48], name[256], text[48], line[4 * SPARK + 1], range[64];
-    snprintf(at, sizeof at, ">lost at %s", advise_scale(scale_text, scale < 0 ? 0 : scale, false));
+    const char *titles[11] = {"<tensor",   "<type",    ">values",     ">zero",
+                              ">Inf, NaN", ">largest", ">safe scale", ">lost at 2^0"};
+    size_t columns = 8;
+    snprintf(at, sizeof at, ">at %s", advise_scale(scale_text, scale, false));
     snprintf(range, sizeof range, "<2^%d to 2^%d", all->low, all->high);
+    if (scale > 0)
+        titles[columns++] = at;
+    if (all->nonzero)
+        titles[columns++] = range;
     advise_ref *refs = advise_sorted(a);
     const uint64_t rows = style->top < a->tensors ? style->top : a->tensors;
-    cli_table *t = cli_table_new(
-        (const char *const[]){"<tensor", "<type", ">values", ">zero", ">Inf, NaN", ">largest",
-                              ">safe scale", ">lost at 2^0", at, all->nonzero ? range : "<", NULL});
+    cli_table *t = cli_table_new(titles);
     for (uint64_t i = 0; i < rows; i++) {
         const survey *s = &refs[i].tensor->s;
+        const gs_entry *e = refs[i].tensor->entry;
         const double zero = s->elements ? (double)s->zero / (double)s->elements : 0;
-        cli_table_cell(t, "%s",
-                       short_name((char *)(uintptr_t)advise_name(name, a, refs[i].file,
-                                                                 refs[i].tensor->entry)));
-        cli_table_cell(t, "%s", gs_format_of(refs[i].tensor->entry->dtype)->name);
+        cli_table_cell(t, "%s", short_name(advise_name(name, a, refs[i].file, e)));
+        cli_table_cell(t, "%s", gs_format_of(e->dtype)->name);
         cli_table_cell(t, "%" PRIu64, s->elements);
         cli_table_cell(t, "%s", advise_percent(text, zero));
         cli_table_cell(t, "%" PRIu64, s->inf + s->nan);
         cli_table_cell(t, "%.3g", (double)s->amax);
         cli_table_cell(t, "%s", s->nonzero ? advise_scale(text, s->safe, false) : "any");
         cli_table_cell(t, "%s", advise_percent(text, survey_share(s, s->f16[0].flushed)));
-        cli_table_cell(t, "%s",
-                       advise_percent(text, survey_share(s, survey_at(s, scale)->flushed)));
-        cli_table_cell(t, "%s",
-                       all->nonzero ? spark(line, s, all->low, all->high, style->ascii) : "");
+        if (scale > 0)
+            cli_table_cell(t, "%s", advise_percent(text, survey_share(s, s->f16[scale].flushed)));
+        if (all->nonzero)
+            cli_table_cell(t, "%s", spark(line, s, all->low, all->high, style->ascii));
     }
-    if (rows > 0)
-        cli_table_print(t, stdout);
-    if (rows < a->tensors && rows > 0)
+    cli_table_print(t, stdout);
+    if (rows < a->tensors)
         printf("and %zu more; --top %zu shows all\n", a->tensors - (size_t)rows, a->tensors);
     for (uint64_t i = 0; style->each && i < rows; i++) {
         printf("\n%s%s%s\n", cli_style_of(stdout, CLI_BOLD),

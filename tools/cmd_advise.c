@@ -145,15 +145,14 @@ int cmd_advise(int argc, char **argv)
     advise a = {.count = (size_t)argc, .margin = (int)margin};
     a.files = cli_resize(NULL, a.count * sizeof *a.files);
     code = run(&a, argv, &machine);
-    if (code == CLI_GO && report)
-        code = advise_html(&a, report);
     if (code == CLI_GO) {
         if (json)
             advise_json(&a);
         else
             advise_print(&a, &style);
-        code = CLI_DONE;
+        code = report ? advise_html(&a, report) : CLI_DONE;
     }
+    code = code == CLI_GO ? CLI_DONE : code;
     survey_free(&a.total);
     for (size_t f = 0; f < a.count; f++)
         close_file(&a.files[f]);
