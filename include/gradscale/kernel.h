@@ -48,11 +48,12 @@ typedef struct gs_context gs_context;
 typedef struct gs_config {
     gs_alloc alloc;       /* .resize NULL: malloc */
     gs_parallel parallel; /* .run NULL: a pool of our own */
-    unsigned threads;     /* of that pool, the caller counted; 0: one a CPU */
+    unsigned threads;     /* of that pool, the caller counted, up to 4096; 0: one a CPU */
     unsigned without_cpu; /* instruction sets not to use, gs_cpu flags; ~0u: the C reference */
 } gs_config;
 
-/* config NULL: all defaults. A context serves one caller at a time. */
+/* config NULL: all defaults. A context serves one caller at a time. Without one (NULL) the passes
+ * below return GS_ENULL. */
 GS_API gs_status gs_context_create(gs_context **out, const gs_config *config);
 GS_API void gs_context_free(gs_context *ctx);
 GS_API unsigned gs_context_threads(const gs_context *ctx);      /* of our own pool */
@@ -69,7 +70,7 @@ typedef struct gs_stats {
     uint64_t inf, nan;                 /* elements */
     uint64_t zero, subnormal, flushed; /* see gs_tensors_count; 0 from the other calls */
     float amax;                        /* largest finite magnitude */
-    double sumsq;                      /* of squares; Inf or NaN if an element is */
+    double sumsq;                      /* of squares; Inf unless all are finite */
     uint64_t bad_tensor, bad_index;    /* the first Inf or NaN; GS_NONE if there is none */
 } gs_stats;
 
@@ -90,7 +91,9 @@ typedef struct gs_tensor {
 } gs_tensor;
 
 /* Every pass takes the statistics of what it read, or for a pass that writes, of what it wrote.
- * Any `stats` may be NULL. Sources and destinations pair up by position, equal in count. */
+ * Any `stats` may be NULL; a pass that fails leaves it alone. Sources and destinations pair up by
+ * position, equal in count. What is written may overlap nothing else of the call, except that a
+ * destination may be its own source, in the same type. */
 
 /* Non-finite and amax only: the fastest question. sumsq stays 0. */
 GS_API gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n,
@@ -123,7 +126,8 @@ GS_API gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor 
                                                const gs_tensor *src, size_t n, uint64_t seed,
                                                gs_stats *stats);
 
-/* dst += factor * src; dst is f32. Product and sum are rounded each. */
+/* dst += factor * src; dst is f32. Product and sum are rounded each. Where two NaN meet, either may
+ * survive: the only bits of all the passes that are not defined. */
 GS_API gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                                  size_t n, float factor, gs_stats *stats);
 

@@ -18,7 +18,11 @@ static inline uint64_t gsi_fpenv_read(void)
     __asm__ volatile("mrs %0, fpcr" : "=r"(env));
     return env;
 }
-static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
+/* "memory": no load or store, and so no conversion between them, crosses the change of mode. */
+static inline void gsi_fpenv_write(uint64_t env)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(env) : "memory");
+}
 enum { GSI_FPENV_DEFAULT = 0 };
 #else
 static inline uint64_t gsi_fpenv_read(void) { return 0; }
@@ -26,11 +30,20 @@ static inline void gsi_fpenv_write(uint64_t env) { (void)env; }
 enum { GSI_FPENV_DEFAULT = 0 };
 #endif
 
+/* A compiler does not know that arithmetic depends on the mode, but it keeps what is loaded after
+ * enter and stored before leave between the two. */
 static inline uint64_t gsi_fpenv_enter(void)
 {
     const uint64_t saved = gsi_fpenv_read();
     gsi_fpenv_write(GSI_FPENV_DEFAULT);
+    __asm__ volatile("" : : : "memory");
     return saved;
+}
+
+static inline void gsi_fpenv_leave(uint64_t saved)
+{
+    __asm__ volatile("" : : : "memory");
+    gsi_fpenv_write(saved);
 }
 
 #endif
