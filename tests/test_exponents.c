@@ -114,11 +114,11 @@ static void test_f64(void)
     for (size_t i = 0; i < N; i++) {
         d[i] = (double)hostile();
         if (draw() % 3 == 0 && isfinite(d[i])) /* a hair beside: f32 could not tell */
-            d[i] = draw() % 2 ? nextafter(d[i], INFINITY) : nextafter(d[i], -INFINITY);
+            d[i] = draw() % 2 ? nextafter(d[i], HUGE_VAL) : nextafter(d[i], -HUGE_VAL);
         if (draw() % 50 == 0)
             d[i] = ldexp(1 + draw() / 0x1p32, (int)(draw() % 2200) - 1100);
     }
-    d[7] = NAN;
+    d[7] = nan("");
     gs_exponents sum = {0};
     gs_stats stats;
     gs_exponents_add_f64(&sum, d, N, &stats);
