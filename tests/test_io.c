@@ -675,7 +675,8 @@ static void damage(const bytes *sound)
     for (size_t i = 0; i < sound->n; i++)
         for (size_t k = 0; k < 8 + GSI_COUNT(put); k++) {
             copy = *sound;
-            copy.data[i] = k < 8 ? (uint8_t)(sound->data[i] ^ (1u << k)) : put[k - 8];
+            const uint8_t flipped = (uint8_t)(sound->data[i] ^ (1u << (k % 8)));
+            copy.data[i] = k < 8 ? flipped : put[k - 8];
             status_of(&copy, &error);
         }
 }
