@@ -49,6 +49,20 @@ for how in "--threads 1" "--threads 3" "--cpu ref"; do
     check "JSON with $how" same $data/grads.json json $how $data/grads.safetensors
 done
 
+# a file of many blocks, full of every kind of value: threads and kernels change nothing
+i=0
+while [ $i -lt 200 ]; do
+    cat $data/grads.safetensors
+    i=$((i + 1))
+done >"$tmp/bytes" # 2761600
+header='{"a":{"dtype":"F32","shape":[100000],"data_offsets":[0,400000]},"b":{"dtype":"F16","shape":[500,2000],"data_offsets":[400000,2400000]},"c":{"dtype":"BF16","shape":[180800],"data_offsets":[2400000,2761600]}}   '
+{ printf '\321\0\0\0\0\0\0\0'; printf '%s' "$header"; cat "$tmp/bytes"; } >"$tmp/blocks.safetensors"
+json --threads 1 --cpu ref "$tmp/blocks.safetensors" >"$tmp/blocks.json"
+check "a file of many blocks" grep -q '"elements": 1280800' "$tmp/blocks.json"
+for how in "--threads 1" "--threads 2" "--threads 5"; do
+    check "blocks with $how" same "$tmp/blocks.json" json $how "$tmp/blocks.safetensors"
+done
+
 # plain characters where Unicode is not wanted
 plain() { ! LC_ALL=C grep -q '[^ -~]' "$tmp/got"; }
 for how in "LANG=C" "LC_ALL=POSIX" "NO_COLOR=1"; do
