@@ -51,10 +51,12 @@ static void make_file(const char *path, gs_dtype type, size_t megabytes)
         const uint16_t h = type == GS_F16 ? gs_f32_to_f16(x) : gs_f32_to_bf16(x);
         memcpy(tile + i * item, type == GS_F32 ? (const void *)&x : (const void *)&h, item);
     }
-    const uint64_t n =
+    uint64_t n =
         (uint64_t)snprintf(header, sizeof header,
                            "{\"g\":{\"dtype\":\"%s\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}",
                            names[type], bytes / item, bytes);
+    while (n % 8 != 0) /* as writers do, so that the data is aligned */
+        header[n++] = ' ';
     fwrite(&n, 8, 1, f);
     fwrite(header, 1, (size_t)n, f);
     for (size_t left = bytes; left > 0;) {

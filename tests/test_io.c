@@ -307,6 +307,9 @@ static void test_numpy_files(void)
     CHECK(gs_source_read(s, 0, 0, 12, x, NULL) == GS_OK && memcmp(x, golden, 12) == 0);
     CHECK(gs_source_read(s, 0, 1, 2, x, NULL) == GS_OK && memcmp(x, golden + 1, 8) == 0);
     CHECK(gs_source_read(s, 0, 12, 0, NULL, NULL) == GS_OK);
+    const float *map = gs_source_map(s, 0);
+    CHECK(map && memcmp(map, golden, 12) == 0 && gs_source_map(s, 0) == map);
+    CHECK(gs_source_map(s, 1) == NULL);
     CHECK(gs_source_read(s, 0, 12, 1, x, NULL) == GS_ERANGE);
     CHECK(gs_source_read(s, 0, UINT64_MAX, 2, x, NULL) == GS_ERANGE);
     CHECK(gs_source_read(s, 0, 0, 1, NULL, NULL) == GS_ENULL);
@@ -319,6 +322,7 @@ static void test_numpy_files(void)
     s = open_golden("f8_big_endian.npy");
     CHECK(gs_source_entry(s, 0)->dtype == GS_F64);
     CHECK(gs_source_read(s, 0, 0, 12, d, NULL) == GS_OK && d[2] == (double)golden[2]);
+    CHECK(gs_source_map(s, 0) == NULL); /* it would be swapped */
     gs_source_close(s);
     s = open_golden("f2_scalar.npy");
     CHECK(gs_source_entry(s, 0)->rank == 0 && gs_source_entry(s, 0)->count == 1);
@@ -340,6 +344,7 @@ static void test_npz_files(void)
         CHECK(strcmp(gs_source_entry(s, t)->name, names[t]) == 0);
     CHECK(gs_source_entry(s, 2)->count == 0 && gs_source_entry(s, 2)->rank == 2);
     CHECK(gs_source_read(s, 0, 0, 12, x, NULL) == GS_OK && memcmp(x, golden, 12) == 0);
+    CHECK(gs_source_map(s, 0) == NULL);
     gs_source_close(s);
 
     s = open_golden("deflated.npz");
@@ -384,6 +389,8 @@ static void test_safetensors_files(void)
     uint32_t u = 0;
     CHECK(strcmp(gs_source_entry(t, 0)->name, "a") == 0 && gs_source_entry(t, 0)->rank == 0);
     CHECK(gs_source_read(t, 0, 0, 1, &u, NULL) == GS_OK && u == 0x03020100);
+    const bool aligned = gs_source_entry(t, 0)->offset % 4 == 0;
+    CHECK((gs_source_map(t, 0) != NULL) == aligned);
     gs_source_close(t);
     accepted(safetensors(&file, "{}", 0));
     accepted(safetensors(&file, "{\"__metadata__\":{\"a\":\"b\"}}", 0));

@@ -21,6 +21,7 @@ typedef struct survey {
 
 typedef struct advise_tensor {
     const gs_entry *entry; /* the file's: lives as long as it is open */
+    const void *map;       /* its elements in the file; NULL: they are to be read */
     gs_exponents *sum;     /* while it is being read */
     uint64_t left;         /* elements still to be read */
     gs_stats stats;

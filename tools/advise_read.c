@@ -4,10 +4,12 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { BLOCK = 512 * 1024 }; /* bytes: read and still in L2 when it is counted */
+enum { BLOCK = 512 * 1024 }; /* bytes: what is read is still in L2 when it is counted */
 enum { MAX_THREADS = 64 };   /* beyond, no machine's memory keeps up */
 
 typedef struct job {
@@ -61,15 +63,20 @@ static gs_status count_block(worker *w, const block *b, gs_exponents *part, gs_s
                              gs_error *error)
 {
     const gs_entry *e = b->tensor->entry;
-    gs_status status =
-        gs_source_read(w->job->file->source, b->index, b->first, b->count, w->buffer, error);
+    const void *data = w->buffer;
+    gs_status status = GS_OK;
+    if (b->tensor->map)
+        data = (const char *)b->tensor->map + b->first * gs_format_of(e->dtype)->bytes;
+    else
+        status =
+            gs_source_read(w->job->file->source, b->index, b->first, b->count, w->buffer, error);
     if (status != GS_OK)
         return status;
     if (e->dtype == GS_F64) {
-        gs_exponents_add_f64(part, w->buffer, b->count, stats);
+        gs_exponents_add_f64(part, data, b->count, stats);
         return GS_OK;
     }
-    const gs_tensor tensor = {w->buffer, b->count, e->dtype, e->name, 0};
+    const gs_tensor tensor = {(void *)(uintptr_t)data, b->count, e->dtype, e->name, 0};
     status = gs_tensors_exponents(w->ctx, &tensor, 1, part, stats);
     if (status != GS_OK)
         *error = *gs_context_error(w->ctx);
@@ -125,6 +132,16 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* A mapped file that is cut meanwhile. Only this may be called in a handler. */
+static void on_cut(int signal)
+{
+    static const char text[] = "\ngradscale: a file became shorter while it was read\n";
+    (void)signal;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(CLI_FAILED);
+    _exit(CLI_FAILED);
+}
+
 static int run_workers(job *j, const cli_machine *machine, size_t threads)
 {
     worker *workers = cli_resize(NULL, threads * sizeof *workers);
@@ -166,6 +183,7 @@ int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine,
         advise_tensor *x = &f->tensors[t];
         sequential |= x->entry->sequential;
         gs_stats_init(&x->stats);
+        x->map = gs_source_map(f->source, t);
         x->left = x->entry->count;
         if (!gs_entry_readable(x->entry))
             f->skipped++;
@@ -178,7 +196,10 @@ int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine,
     threads = sequential || bytes <= BLOCK ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
     job j = {.file = f, .total = total, .done = done, .all = all};
     pthread_mutex_init(&j.lock, NULL);
+    struct sigaction old, cut = {.sa_handler = on_cut};
+    sigaction(SIGBUS, &cut, &old);
     const int code = run_workers(&j, machine, threads);
+    sigaction(SIGBUS, &old, NULL);
     pthread_mutex_destroy(&j.lock);
     return code;
 }

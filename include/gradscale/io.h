@@ -63,6 +63,13 @@ GS_API int gs_entry_readable(const gs_entry *entry); /* its dtype is one that ca
 GS_API gs_status gs_source_read(gs_source *source, size_t i, uint64_t first, size_t count,
                                 void *dst, gs_error *error);
 
+/* All elements of entry i where they lie in the file, mapped until the source is closed: as fast as
+ * memory, where reading copies. NULL where that cannot be: packed, of the other byte order, not
+ * aligned to its element size, or the system refuses; then read. The first call must not run beside
+ * another. If someone cuts the file meanwhile, touching what is gone raises SIGBUS: only a program
+ * that can answer that should map. */
+GS_API const void *gs_source_map(gs_source *source, size_t i);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,6 +27,7 @@ struct gs_source {
     size_t count;
     gsi_read_fn *read;
     struct gsi_unzip *unzip; /* of npz.c */
+    void *map;               /* the whole file; NULL: not mapped */
 };
 
 gs_status gsi_open_npy(gs_source *s, gs_error *error);

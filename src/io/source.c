@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -246,6 +247,8 @@ void gs_source_close(gs_source *s)
     if (!s)
         return;
     gsi_close_npz(s);
+    if (s->map)
+        munmap(s->map, (size_t)s->size);
     if (s->fd >= 0)
         close(s->fd);
     gsi_arena_free(&s->arena);
@@ -265,6 +268,22 @@ const gs_entry *gs_source_entry(const gs_source *s, size_t i)
 }
 
 int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
+
+const void *gs_source_map(gs_source *s, size_t i)
+{
+    const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
+    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap || e->pub.offset % e->item != 0 ||
+        s->size > SIZE_MAX)
+        return NULL;
+    if (!s->map) {
+        void *map = mmap(NULL, (size_t)s->size, PROT_READ, MAP_SHARED, s->fd, 0);
+        if (map == MAP_FAILED)
+            return NULL;
+        posix_madvise(map, (size_t)s->size, POSIX_MADV_SEQUENTIAL);
+        s->map = map;
+    }
+    return (const char *)s->map + e->pub.offset;
+}
 
 static void swap_bytes(uint8_t *p, size_t count, size_t item)
 {

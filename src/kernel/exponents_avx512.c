@@ -14,8 +14,9 @@
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
 enum { SLOTS = 32, VECTORS = 16, GROUP = 16 * VECTORS }; /* elements a round of the adder */
-enum { SEGMENT = 1 << 16 };                              /* elements, so 4096 words a lane: */
-enum { PLANES = 13 };                                    /* hold up to 8191 */
+enum { AHEAD = 2048 };      /* bytes to prefetch: the hardware stops at the end of a page */
+enum { SEGMENT = 1 << 16 }; /* elements, so 4096 words a lane: */
+enum { PLANES = 13 };       /* hold up to 8191 */
 
 typedef struct state {
     __m512i base;           /* the biased exponent of bit 0 */
@@ -38,7 +39,10 @@ INLINE __m512i load16(const void *src, gs_dtype type)
 INLINE __m512i words(state *s, const void *src, gs_dtype type, int v, __mmask16 *any)
 {
     const size_t size = type == GS_F32 ? 4 : 2;
-    const __m512i mag = load16((const char *)src + 16 * size * (size_t)v, type);
+    const char *at = (const char *)src + 16 * size * (size_t)v;
+    if (type == GS_F32 || v % 2 == 0)
+        _mm_prefetch((const char *)((uintptr_t)at + AHEAD), _MM_HINT_T0);
+    const __m512i mag = load16(at, type);
     const __m512i slot = _mm512_sub_epi32(_mm512_srli_epi32(mag, 23), s->base);
     const __m512i word = _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
     const __mmask16 some = _mm512_test_epi32_mask(mag, mag);
