@@ -44,6 +44,11 @@ check "all kinds of files" same $data/kinds.txt "$program" advise --ascii --marg
     $data/f4.npy $data/f4_fortran.npy $data/f8_big_endian.npy $data/f2_scalar.npy $data/i8.npy \
     $data/stored.npz $data/deflated.npz
 
+for name in large wide small fine beyond; do
+    check "verdict $name" same $data/verdict_$name.txt "$program" advise --ascii \
+        $data/verdict_$name.npy
+done
+
 # the same with one thread and the reference kernels
 for how in "--threads 1" "--threads 3" "--cpu ref"; do
     check "JSON with $how" same $data/grads.json json $how $data/grads.safetensors

@@ -17,6 +17,8 @@ double survey_share(const survey *s, uint64_t count)
     return s->nonzero ? (double)count / (double)s->nonzero : 0;
 }
 
+bool survey_has_safe(const survey *s) { return s->nonzero > 0 && isfinite(s->amax); }
+
 /* The largest k with amax * 2^k <= 65504. */
 static int safe_scale(float amax)
 {
@@ -43,7 +45,7 @@ void survey_finish(survey *s, const gs_exponents *x, const gs_stats *stats)
     }
     if (s->nonzero == 0)
         return;
-    s->safe = isfinite(s->amax) ? safe_scale(s->amax) : -GS_BINADES;
+    s->safe = survey_has_safe(s) ? safe_scale(s->amax) : -GS_BINADES;
     int low = 0, high = GS_BINADES - 1;
     while (x->all[low] == 0)
         low++;
@@ -73,6 +75,15 @@ const char *advise_percent(char out[24], double share)
         snprintf(out, 24, ">99.99%%");
     else
         snprintf(out, 24, p < 0.1 ? "%.3f%%" : p < 10 ? "%.2f%%" : "%.1f%%", p);
+    return out;
+}
+
+const char *advise_amax(char out[24], const survey *s, int digits)
+{
+    if (isfinite(s->amax))
+        snprintf(out, 24, "%.*g", digits, (double)s->amax);
+    else
+        snprintf(out, 24, ">3.4e38");
     return out;
 }
 
@@ -139,88 +150,137 @@ static void say_bad(advise *a)
              s->inf, s->nan, advise_name(name, a, a->bad_file, a->bad_entry), a->bad_index);
 }
 
+/* The smallest scale at which BF16 loses next to nothing, or -1. */
+static int bf16_scale(const survey *s)
+{
+    for (int k = 0; k < SCALES; k++)
+        if (survey_share(s, s->bf16[k].flushed + s->bf16[k].overflow) <= NEGLIGIBLE)
+            return k;
+    return -1;
+}
+
 static void say_bf16(advise *a)
 {
     const survey *s = &a->total;
-    char lost[24], over[24];
     advice *d = &a->advice;
     const gs_rounding *r = &s->bf16[0];
-    const double share = survey_share(s, r->flushed + r->overflow);
-    d->bf16_needed = share > NEGLIGIBLE;
-    if (s->nonzero == 0)
-        snprintf(d->bf16, sizeof d->bf16, "BF16 needs no scaling either.");
-    else if (r->flushed + r->overflow == 0)
-        snprintf(d->bf16, sizeof d->bf16, "BF16 needs no scaling: it loses none of the values%s.",
+    const size_t n = sizeof d->bf16;
+    const int k = bf16_scale(s);
+    char lost[24], over[24], scale[48];
+    d->bf16_needed = k != 0;
+    if (s->nonzero == 0) {
+        snprintf(d->bf16, n, "BF16 needs no scaling either.");
+    } else if (r->flushed + r->overflow == 0) {
+        snprintf(d->bf16, n, "BF16 needs no scaling: it loses none of the values%s.",
                  r->subnormal ? ", though some become subnormal" : "");
-    else
-        snprintf(
-            d->bf16, sizeof d->bf16,
-            "BF16 %s: as they are, %s of the nonzero values become zero in it and %s infinite.",
-            d->bf16_needed ? "would need a scale too" : "needs no scaling",
+    } else {
+        const size_t used = (size_t)snprintf(
+            d->bf16, n, "BF16 %s: without it, %s of the nonzero values become zero and %s infinite",
+            k == 0 ? "needs no scaling" : "would need it too",
             none(advise_percent(lost, survey_share(s, r->flushed))),
             none(advise_percent(over, survey_share(s, r->overflow))));
+        if (k > 0)
+            snprintf(d->bf16 + used, n - used, "; from a scale of %s on, next to none.",
+                     advise_scale(scale, k, false));
+        else
+            snprintf(d->bf16 + used, n - used, ".");
+    }
 }
 
-void advise_decide(advise *a)
+/* Sets verdict and scale. */
+static void judge(advise *a)
+{
+    const survey *s = &a->total;
+    advice *d = &a->advice;
+    const int wanted = s->safe - a->margin;
+    if (s->nonzero == 0) {
+        d->verdict = ADVISE_EMPTY;
+        return;
+    }
+    d->log2_scale = wanted < GS_MAX_LOG2_SCALE ? wanted : GS_MAX_LOG2_SCALE;
+    if (wanted < 0) {
+        d->verdict = ADVISE_TOO_LARGE;
+    } else if (survey_share(s, s->f16[0].flushed) <= NEGLIGIBLE &&
+               survey_share(s, s->f16[0].subnormal) <= SERIOUS) {
+        d->verdict = ADVISE_NO_NEED;
+        d->log2_scale = 0;
+    } else if (survey_share(s, s->f16[d->log2_scale].flushed) <= SERIOUS) {
+        d->verdict = ADVISE_SCALE;
+    } else {
+        d->verdict = wanted > GS_MAX_LOG2_SCALE ? ADVISE_TOO_SMALL : ADVISE_TOO_WIDE;
+    }
+}
+
+static void say_f16(advise *a)
 {
     const survey *s = &a->total;
     advice *d = &a->advice;
     const size_t n = sizeof d->f16;
-    char scale[48], safe[48], before[24], after[24], sub[24];
-    *d = (advice){0};
-    say_bad(a);
-    say_bf16(a);
-    if (s->nonzero == 0) {
-        d->verdict = ADVISE_EMPTY;
-        snprintf(d->f16, n,
-                 "There is no finite value but zero: nothing can be said about a scale.");
-        return;
-    }
-    /* What is above 2^24 gains nothing that the table could show. */
-    const int wanted = s->safe - a->margin;
-    d->log2_scale = wanted < GS_MAX_LOG2_SCALE ? wanted : GS_MAX_LOG2_SCALE;
+    const gs_rounding *one = &s->f16[0], *then = &s->f16[d->log2_scale > 0 ? d->log2_scale : 0];
+    char scale[48], safe[48], largest[24], buffers[4][24];
+    const char *lost = none(advise_percent(buffers[0], survey_share(s, then->flushed)));
+    const char *lost_now = none(advise_percent(buffers[1], survey_share(s, one->flushed)));
+    const char *subnormal = none(advise_percent(buffers[2], survey_share(s, then->subnormal)));
+    const char *subnormal_now = none(advise_percent(buffers[3], survey_share(s, one->subnormal)));
+    const int left = s->safe - d->log2_scale;
     advise_scale(scale, d->log2_scale, true);
     advise_scale(safe, s->safe, false);
-    const double at_one = survey_share(s, s->f16[0].flushed);
-    const double sub_one = survey_share(s, s->f16[0].subnormal);
-    advise_percent(before, at_one);
-    advise_percent(sub, sub_one);
-    if (!isfinite(s->amax)) {
-        d->verdict = ADVISE_TOO_LARGE;
-        snprintf(d->f16, n,
-                 "The largest value is beyond even FP32: FP16 cannot hold these values.");
-        return;
-    }
-    if (d->log2_scale < 0) {
-        d->verdict = ADVISE_TOO_LARGE;
+    advise_amax(largest, s, 4);
+    switch (d->verdict) {
+    case ADVISE_EMPTY:
+        snprintf(d->f16, n, "There is no finite value but zero: no scale can be advised.");
+        break;
+    case ADVISE_NO_NEED:
         snprintf(
             d->f16, n,
-            "For FP16 use a scale of %s: the largest value, %.4g, %s. Without a scale %s of the"
-            " nonzero values become zero already, so BF16 or clipping may serve better.",
-            scale, (double)s->amax,
-            s->safe < 0 ? "overflows it at scale 1" : "leaves too little room at scale 1", before);
-        return;
+            "FP16 needs no scaling here: without it %s of the nonzero values become zero and %s"
+            " subnormal; scales up to %s are safe.",
+            lost_now, subnormal_now, safe);
+        break;
+    case ADVISE_SCALE:
+        snprintf(
+            d->f16, n,
+            "For FP16 use a scale of %s: of the nonzero values %s become zero instead of %s, and"
+            " %s subnormal instead of %s; %d bits are left below 65504.",
+            scale, lost, lost_now, subnormal, subnormal_now, left);
+        break;
+    case ADVISE_TOO_WIDE:
+        snprintf(
+            d->f16, n,
+            "These values are too far apart for FP16: a scale of %s leaves %d bits below 65504,"
+            " and still %s of the nonzero values become zero (without it, %s). Prefer BF16, or a"
+            " scale for each layer.",
+            scale, left, lost, lost_now);
+        break;
+    case ADVISE_TOO_SMALL:
+        snprintf(
+            d->f16, n,
+            "These values are too small for FP16: with a scale of %s still %s of the nonzero"
+            " values become zero. Scales up to %s are safe, but ask first why the gradients are"
+            " so small.",
+            scale, lost, safe);
+        break;
+    case ADVISE_TOO_LARGE:
+        if (!survey_has_safe(s)) {
+            snprintf(d->f16, n, "The largest of these values is beyond even FP32: no scale helps.");
+            break;
+        }
+        snprintf(
+            d->f16, n,
+            "These values are too large for FP16: the largest is %s, and only a scale of %s"
+            " leaves %d bits below 65504; without one, %s of the nonzero values become infinite"
+            " and %s zero. Prefer BF16, or clip.",
+            largest, scale, a->margin,
+            none(advise_percent(buffers[0], survey_share(s, one->overflow))), lost_now);
+        break;
     }
-    const double left = survey_share(s, s->f16[d->log2_scale].flushed);
-    advise_percent(after, left);
-    if (at_one <= NEGLIGIBLE && sub_one <= SERIOUS) {
-        d->verdict = ADVISE_NO_NEED;
-        d->log2_scale = 0;
-        snprintf(d->f16, n,
-                 "FP16 needs no scaling here: %s of the nonzero values become zero and %s subnormal"
-                 " without it; scales up to %s are safe.",
-                 none(before), none(sub), safe);
-        return;
-    }
-    char sub_after[24];
-    advise_percent(sub_after, survey_share(s, s->f16[d->log2_scale].subnormal));
-    d->verdict = left > SERIOUS ? ADVISE_TOO_WIDE : ADVISE_SCALE;
-    snprintf(
-        d->f16, n,
-        "For FP16 use a scale of %s: of the nonzero values %s become zero instead of %s, and %s"
-        " subnormal instead of %s; %d bits are left below 65504%s.",
-        scale, none(after), none(before), none(sub_after), none(sub), s->safe - d->log2_scale,
-        d->verdict == ADVISE_TOO_WIDE
-            ? ". That is still a serious loss: prefer BF16, or a scale for each layer"
-            : "");
+}
+
+void advise_decide(advise *a)
+{
+    a->advice = (advice){0};
+    judge(a);
+    say_bad(a);
+    say_f16(a);
+    say_bf16(a);
 }

@@ -36,11 +36,12 @@ typedef struct advise_file {
 } advise_file;
 
 typedef enum advise_verdict {
-    ADVISE_EMPTY,    /* nothing but zeros: nothing to say */
-    ADVISE_NO_NEED,  /* f16 holds them as they are */
-    ADVISE_SCALE,    /* a scale helps */
-    ADVISE_TOO_WIDE, /* a scale helps, and still loses values that matter */
-    ADVISE_TOO_LARGE /* f16 overflows without a scale below 1 */
+    ADVISE_EMPTY,     /* nothing but zeros: nothing to say */
+    ADVISE_NO_NEED,   /* f16 holds them as they are */
+    ADVISE_SCALE,     /* a scale helps */
+    ADVISE_TOO_WIDE,  /* a scale helps, and still loses values that matter */
+    ADVISE_TOO_SMALL, /* they would need a scale above the table */
+    ADVISE_TOO_LARGE  /* they would need a scale below 1 */
 } advise_verdict;
 
 typedef struct advice {
@@ -71,6 +72,7 @@ int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine,
 
 void survey_finish(survey *s, const gs_exponents *x, const gs_stats *stats);
 void survey_free(survey *s);
+bool survey_has_safe(const survey *s); /* there is a largest safe scale that f32 can tell */
 double survey_share(const survey *s, uint64_t count); /* of the nonzero values */
 
 void advise_decide(advise *a);
@@ -97,6 +99,8 @@ advise_ref *advise_sorted(const advise *a);
 
 /* 12.3%, 0.004%, 0 */
 const char *advise_percent(char out[24], double share);
+/* 0.0122; an f64 beyond f32: >3.4e38 */
+const char *advise_amax(char out[24], const survey *s, int digits);
 /* 2^12, or 2^12 (4096) */
 const char *advise_scale(char out[48], int log2_scale, bool long_form);
 

@@ -306,15 +306,15 @@ static void tensors_section(FILE *f, const advise *a)
         const survey *s = &refs[i].tensor->s;
         fputs("<tr><td>", f);
         escape(f, advise_name(name, a, refs[i].file, refs[i].tensor->entry));
-        fprintf(f,
-                "</td><td>%s</td><td>%" PRIu64 "</td><td>%s</td><td>%" PRIu64 "</td><td>%.3g</td>",
+        fprintf(f, "</td><td>%s</td><td>%" PRIu64 "</td><td>%s</td><td>%" PRIu64 "</td>",
                 gs_format_of(refs[i].tensor->entry->dtype)->name, s->elements,
                 advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0),
-                s->inf + s->nan, (double)s->amax);
-        if (s->nonzero)
+                s->inf + s->nan);
+        fprintf(f, "<td>%s</td>", advise_amax(text, s, 3));
+        if (survey_has_safe(s))
             fprintf(f, "<td>2<sup>%d</sup></td>", s->safe);
         else
-            fputs("<td>any</td>", f);
+            fprintf(f, "<td>%s</td>", s->nonzero ? "none" : "any");
         fprintf(f, "<td>%s</td>", advise_percent(text, survey_share(s, s->f16[0].flushed)));
         if (scale > 0)
             fprintf(f, "<td>%s</td>", advise_percent(text, survey_share(s, s->f16[scale].flushed)));
@@ -336,7 +336,7 @@ static void answer(FILE *f, const advise *a)
     const advice *d = &a->advice;
     char text[48];
     fputs("<section class=\"answer\"><div class=\"scale\">", f);
-    if (d->verdict == ADVISE_EMPTY)
+    if (!survey_has_safe(&a->total))
         fputs("no advice", f);
     else if (d->verdict == ADVISE_NO_NEED)
         fputs("no scale<small>needed for FP16</small>", f);
@@ -358,7 +358,7 @@ static void answer(FILE *f, const advise *a)
                 text, a->total.elements ? (double)a->total.zero / (double)a->total.elements : 0));
     if (a->max_entry) {
         char name[256];
-        fprintf(f, "; the largest magnitude is %.6g, in ", (double)a->total.amax);
+        fprintf(f, "; the largest magnitude is %s, in ", advise_amax(text, &a->total, 6));
         escape(f, advise_name(name, a, a->max_file, a->max_entry));
     }
     fputs(".</p></div></section>\n", f);

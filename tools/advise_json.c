@@ -6,8 +6,9 @@
 #include <math.h>
 
 static const char *const verdicts[] = {
-    [ADVISE_EMPTY] = "empty",       [ADVISE_NO_NEED] = "no_need",     [ADVISE_SCALE] = "scale",
-    [ADVISE_TOO_WIDE] = "too_wide", [ADVISE_TOO_LARGE] = "too_large",
+    [ADVISE_EMPTY] = "empty",         [ADVISE_NO_NEED] = "no_need",
+    [ADVISE_SCALE] = "scale",         [ADVISE_TOO_WIDE] = "too_wide",
+    [ADVISE_TOO_SMALL] = "too_small", [ADVISE_TOO_LARGE] = "too_large",
 };
 
 static void format_object(json_writer *j, const char *key, const gs_rounding *r)
@@ -35,7 +36,7 @@ static void survey_members(json_writer *j, const survey *s)
     json_u64(j, "inf", s->inf);
     json_u64(j, "nan", s->nan);
     json_double(j, "amax", (double)s->amax);
-    if (s->nonzero)
+    if (survey_has_safe(s))
         json_i64(j, "largest_safe_log2_scale", s->safe);
     else
         json_null(j, "largest_safe_log2_scale");
@@ -80,7 +81,7 @@ void advise_json(const advise *a)
     json_i64(&j, "margin_bits", a->margin);
     json_object(&j, "advice");
     json_string(&j, "verdict", verdicts[a->advice.verdict]);
-    if (a->advice.verdict == ADVISE_EMPTY)
+    if (!survey_has_safe(&a->total))
         json_null(&j, "log2_scale");
     else
         json_i64(&j, "log2_scale", a->advice.log2_scale);

@@ -163,8 +163,11 @@ static void print_tensors(const advise *a, const advise_style *style)
         cli_table_cell(t, "%" PRIu64, s->elements);
         cli_table_cell(t, "%s", advise_percent(text, zero));
         cli_table_cell(t, "%" PRIu64, s->inf + s->nan);
-        cli_table_cell(t, "%.3g", (double)s->amax);
-        cli_table_cell(t, "%s", s->nonzero ? advise_scale(text, s->safe, false) : "any");
+        cli_table_cell(t, "%s", advise_amax(text, s, 3));
+        cli_table_cell(t, "%s",
+                       survey_has_safe(s) ? advise_scale(text, s->safe, false)
+                       : s->nonzero       ? "none"
+                                          : "any");
         cli_table_cell(t, "%s", advise_percent(text, survey_share(s, s->f16[0].flushed)));
         if (scale > 0)
             cli_table_cell(t, "%s", advise_percent(text, survey_share(s, s->f16[scale].flushed)));
@@ -251,7 +254,7 @@ void advise_print(const advise *a, const advise_style *style)
     printf("zero: %s of all values",
            advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
     if (a->max_entry)
-        printf("; largest magnitude: %.6g in %s", (double)s->amax,
+        printf("; largest magnitude: %s in %s", advise_amax(text, s, 6),
                advise_name(name, a, a->max_file, a->max_entry));
     printf("\n\n");
     if (s->nonzero) {

@@ -66,3 +66,11 @@ safetensors("nonfinite.safetensors", {
     "layer4.weight": ("F32", bad.reshape(20, 10)),
 })
 safetensors("zeros.safetensors", {"w": ("F32", np.zeros(16, "<f4"))})
+
+# One for each verdict that the others do not give.
+steps = np.arange(200)
+np.save("verdict_large.npy", np.array([1, 2, 1e6, 1e-9], "<f4"))
+np.save("verdict_wide.npy", np.exp2(-50.0 + steps / 4).astype("<f4"))
+np.save("verdict_small.npy", np.exp2(-140.0 + steps / 4).astype("<f4"))
+np.save("verdict_fine.npy", np.exp2(-10.0 + steps / 20).astype("<f4"))
+np.save("verdict_beyond.npy", np.array([1e300, 1, 1e-300, 0]))
