@@ -1,7 +1,7 @@
 # gradscale: `make` builds, `make test` tests, `make demo` shows. GNU make, no configure step.
 #
 #   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
-#   make test | test-long | test-arm | demo | bench | mutants
+#   make test | test-long | test-arm | demo | bench | mutants [COUNT=40] [SEED=1]
 #   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
 #   make deps | format | check-format | check-layers | clean
 
@@ -135,7 +135,7 @@ run-arm: $(ARM)
 
 mutants:
 	@tools/deps.sh build test
-	@tests/mutants.sh
+	@tests/mutants.sh $(COUNT) $(SEED)
 
 # ---- showing ----
 

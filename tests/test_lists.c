@@ -584,7 +584,8 @@ static void test_stochastic(void)
             /* 5 sigma of a mean of N coins, and the 2^-16 of the bits */
             CHECK(fabs(sum / N - (double)values[v]) <
                   fabs(hi - lo) * (2.5 / sqrt((double)N) + 0x1p-16));
-            CHECK(equal < N); /* another tensor, other bits */
+            CHECK(equal < N); /* another tensor, other bits; another chunk too */
+            CHECK(memcmp(y[0], y[0] + 65536, 65536 * sizeof *y[0]) != 0);
 
             /* A part of it, alone at the same place, gives the same. */
             const gs_tensor less[] = {{NULL, 0, GS_F32, NULL, 0}, {x, 70001, GS_F32, NULL, 0}};

@@ -22,7 +22,8 @@ typedef struct gsi_counts {
     size_t first_bad; /* n if none */
 } gsi_counts;
 
-/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format. */
+/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format:
+ * 0 < flushed <= subnormal <= GSI_F32_INF, or both 0 to count neither. */
 typedef struct gsi_limits {
     uint32_t flushed, subnormal; /* 0 < mag < flushed; flushed <= mag < subnormal */
 } gsi_limits;
