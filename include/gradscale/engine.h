@@ -1,0 +1,215 @@
+/* engine.h: differentiation with automatic mixed precision.
+ *
+ *     gs_tape_begin(tape, 1, seed);
+ *     gs_value *x = gs_input(tape, GS_F32, 2, (size_t[]){64, 784}, pixels);
+ *     gs_value *h = gs_relu(tape, gs_linear(tape, x, w1, b1));
+ *     gs_value *loss = gs_cross_entropy(tape, gs_linear(tape, h, w2, b2), labels);
+ *     gs_tape_backward(tape, loss, scale);                    gradients of scale * loss
+ *
+ * A tape is a list of operations in the order they ran; backward is the loop run in reverse. All
+ * that a step makes lies in the tape's arena and is gone with the next gs_tape_begin: a steady step
+ * allocates nothing. Arrays are contiguous, row-major, images with their channels last.
+ *
+ * Operations do not fail. One that is given bad shapes notes the first error on the tape and
+ * returns a poisoned value, which poisons what is made of it; gs_tape_status is looked at once a
+ * step. Backward of a poisoned tape does nothing.
+ */
+#ifndef GRADSCALE_ENGINE_H
+#define GRADSCALE_ENGINE_H
+
+#include "gradscale/optim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- precision ---- */
+
+/* What autocast does with an operation:
+ *
+ *             O0     O1      O2, O3
+ *   LOW       f32    half    half         products: inputs are cast
+ *   F32       f32    f32     as its input computed in f32 in any case
+ *   WIDEST    the widest of its inputs
+ *
+ * O1 reads f32 weights through a half copy that is made once a step. In O2 all but the norms'
+ * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
+ * affair, see gs_weight. */
+typedef enum gs_class {
+    GS_CLASS_LOW,
+    GS_CLASS_F32,
+    GS_CLASS_WIDEST,
+    GS_CLASS_AS_IS /* the type of its input */
+} gs_class;
+
+#define GS_MODES(X) \
+    X(O0, "O0")     \
+    X(O1, "O1")     \
+    X(O2, "O2")     \
+    X(O3, "O3")
+
+typedef enum gs_mode {
+#define X(id, name) GS_##id,
+    GS_MODES(X)
+#undef X
+        GS_MODE_COUNT
+} gs_mode;
+
+/*     name         inputs  class */
+#define GS_OPS(X)            \
+    X(cast, 1, AS_IS)        \
+    X(reshape, 1, AS_IS)     \
+    X(linear, 3, LOW)        \
+    X(matmul, 2, LOW)        \
+    X(conv2d, 3, LOW)        \
+    X(attention, 1, LOW)     \
+    X(embedding, 1, AS_IS)   \
+    X(add, 2, WIDEST)        \
+    X(mul, 2, WIDEST)        \
+    X(relu, 1, AS_IS)        \
+    X(gelu, 1, AS_IS)        \
+    X(dropout, 1, AS_IS)     \
+    X(fake_quant, 1, AS_IS)  \
+    X(max_pool, 1, AS_IS)    \
+    X(avg_pool, 1, AS_IS)    \
+    X(layernorm, 3, F32)     \
+    X(batchnorm, 3, F32)     \
+    X(softmax, 1, F32)       \
+    X(cross_entropy, 1, F32) \
+    X(mse, 2, F32)
+
+typedef enum gs_op {
+#define X(name, inputs, class) GS_OP_##name,
+    GS_OPS(X)
+#undef X
+        GS_OP_COUNT
+} gs_op;
+
+GS_API const char *gs_op_name(gs_op op);
+GS_API gs_class gs_op_class(gs_op op);
+
+/* ---- the tape ---- */
+
+typedef struct gs_tape gs_tape;
+typedef struct gs_value gs_value;
+
+typedef struct gs_tape_config {
+    gs_mode mode;
+    gs_dtype half; /* GS_F16 or GS_BF16; O0 does not look at it */
+    int wgrad_f32; /* weight gradients keep the f32 sum; else it is rounded to half, as AMP does */
+    int telemetry; /* count what every layer's gradients lose; see gs_tape_layer */
+} gs_tape_config;
+
+/* The context must outlive the tape and serves it alone while a step runs. */
+GS_API gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *config);
+GS_API void gs_tape_free(gs_tape *tape);
+
+/* Forgets the last step. `training` 0: nothing is kept for a backward pass, dropout does nothing,
+ * batchnorm uses its running statistics. `seed`: of this step's dropout, so that a batch that is
+ * run again drops the same. */
+GS_API void gs_tape_begin(gs_tape *tape, int training, uint64_t seed);
+
+/* GS_OK, or the first error since gs_tape_begin; its sentence names the operation. */
+GS_API gs_status gs_tape_status(const gs_tape *tape, gs_error *error);
+
+/* Runs the list in reverse with d(loss) = seed. The weights' gradients are added to what their
+ * `grad` holds. */
+GS_API gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed);
+
+/* Of all half-stored gradients of the last backward pass, in scaled units: an overflow counted
+ * here is a found overflow; amax is what `headroom` steers by. */
+GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
+
+/* Operations recorded from here on belong to this layer, until the next call. The name is not
+ * copied. */
+GS_API void gs_tape_layer(gs_tape *tape, const char *name);
+typedef struct gs_layer {
+    const char *name;
+    gs_stats stats; /* of its activations' gradients as they were stored */
+} gs_layer;
+GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n); /* NULL without telemetry */
+
+typedef struct gs_memory {
+    size_t activations, gradients, peak; /* bytes of the last step */
+} gs_memory;
+GS_API gs_memory gs_tape_memory(const gs_tape *tape);
+
+/* ---- values ---- */
+
+struct gs_value {
+    gs_dtype dtype;
+    int rank; /* 0: a scalar */
+    size_t shape[4];
+    size_t count;
+    void *data;
+    void *grad;              /* of the type of data, once backward has been here; NULL: none */
+    const gs_weight *weight; /* NULL: not a weight */
+    unsigned char needs_grad;
+
+    struct gs_value *low;      /* the tape's: this value in the half type, once asked for */
+    struct gsi_buffer *buffer; /* the tape's: who owns grad */
+    struct gs_value *alias;    /* the tape's: whose data it shows in another shape */
+    unsigned char kept;        /* the tape's: data is read in the backward pass */
+};
+
+/* The caller's array, borrowed for the step. */
+GS_API gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
+                          const void *data);
+/* A weight, [rows, cols], or [cols] where there is one row. */
+GS_API gs_value *gs_param(gs_tape *tape, const gs_weight *weight);
+
+/* ---- operations ---- */
+
+GS_API gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype);
+GS_API gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape);
+
+/* x [..., k] w [n, k] b [n] or NULL -> [..., n]: x w^T + b */
+GS_API gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b);
+/* a [..., m, k] b [..., k, n], or with `transposed` [..., n, k] -> [..., m, n] */
+GS_API gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed);
+/* x [images, h, w, ci] w [co, kernel * kernel * ci] b [co] or NULL -> [images, h', w', co] */
+GS_API gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t kernel,
+                           size_t stride, size_t pad);
+/* qkv [batch, t, 3 * heads * d] -> [batch, t, heads * d]: causal, scaled by 1 / sqrt(d) */
+GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
+/* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c] */
+GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
+
+/* Equal shapes; or b is a suffix of a's shape and is repeated. */
+GS_API gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b);
+GS_API gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b);
+GS_API gs_value *gs_relu(gs_tape *tape, gs_value *x);
+GS_API gs_value *gs_gelu(gs_tape *tape, gs_value *x); /* the form with tanh, as GPT-2 has it */
+GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
+/* INT8 with a straight-through gradient: quantization-aware training. */
+GS_API gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
+                               int narrow);
+
+/* [images, h, w, c] */
+GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+GS_API gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+
+/* Over the last axis; gamma and beta [c]. */
+GS_API gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta);
+
+/* Over all but the last axis. mean[c] and var[c] are the running statistics, the caller's; a
+ * training step moves them by `momentum`. */
+typedef struct gs_running {
+    float *mean, *var;
+    float momentum;
+} gs_running;
+GS_API gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta,
+                              gs_running running);
+GS_API gs_value *gs_softmax(gs_tape *tape, gs_value *x);
+
+/* logits [..., classes], targets[rows], a negative one is left out -> the mean over the rows
+ * that count, a scalar in f32. */
+GS_API gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targets);
+/* The mean of (x - y)^2. */
+GS_API gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

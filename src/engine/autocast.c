@@ -1,0 +1,92 @@
+/* Autocast: which type an operation computes in, and the casts that get it there. */
+#include "engine/engine.h"
+
+/* The type that LOW operations want. */
+static gs_dtype low_type(const gs_tape *t)
+{
+    return t->config.mode == GS_O0 ? GS_F32 : t->config.half;
+}
+
+gs_dtype gsi_result_type(const gs_tape *t, gs_class class, gs_dtype a, gs_dtype b)
+{
+    switch (class) {
+    case GS_CLASS_LOW:
+        return low_type(t);
+    case GS_CLASS_F32:
+        return t->config.mode <= GS_O1 ? GS_F32 : a;
+    case GS_CLASS_WIDEST:
+        return a == b ? a : GS_F32; /* f16 and bf16 have nothing else in common */
+    default:
+        return a;
+    }
+}
+
+/* A weight seen through its half copy: its gradient is the weight's own. */
+static gs_value *copy_of(gs_tape *t, gs_value *x)
+{
+    gs_value *v = gsi_step_new(t, 1, sizeof *v);
+    if (!v)
+        return &t->poison;
+    *v = *x;
+    v->dtype = x->weight->copy_dtype;
+    v->data = x->weight->copy;
+    return v;
+}
+
+gs_value *gsi_low(gs_tape *t, gs_value *x)
+{
+    const gs_dtype want = low_type(t);
+    if (gsi_poisoned(t, x) || x->dtype == want)
+        return x;
+    if (!x->low) {
+        const bool has_copy = x->weight && x->weight->copy && x->weight->copy_dtype == want;
+        x->low = has_copy ? copy_of(t, x) : gs_cast(t, x, want);
+    }
+    return x->low;
+}
+
+gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
+{
+    if (gsi_poisoned(tape, x) || x->dtype == dtype)
+        return x;
+    if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
+        return gsi_poison(tape, GS_EDTYPE, "cast: f32, f16 and bf16 are possible");
+    gs_value *out = gsi_value(tape, dtype, x->rank, x->shape);
+    if (gsi_poisoned(tape, out))
+        return out;
+    const gs_tensor from = {x->data, x->count, x->dtype, NULL, 0};
+    const gs_tensor to = {out->data, x->count, dtype, NULL, 0};
+    gsi_demand(tape, gs_tensors_convert(tape->ctx, &to, &from, 1, NULL));
+    gsi_record(tape, GS_OP_cast, sizeof(gsi_op), out, x, NULL, NULL);
+    return out;
+}
+
+void gsi_cast_backward(gs_tape *t, gsi_op *op)
+{
+    gsi_give(t, op->in[0], op->out->grad, op->out->dtype);
+}
+
+gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape)
+{
+    char have[96], want[96];
+    if (gsi_poisoned(tape, x))
+        return x;
+    if (rank < 0 || rank > 4)
+        return gsi_poison(tape, GS_ERANGE, "reshape: %d dimensions: 0 to 4 are possible", rank);
+    gs_value *out = gsi_step_new(tape, 1, sizeof *out);
+    if (!out)
+        return &tape->poison;
+    *out = (gs_value){.dtype = x->dtype, .rank = rank, .count = 1, .data = x->data, .alias = x};
+    bool fits = true;
+    for (int i = 0; i < rank; i++) {
+        out->shape[i] = shape[i];
+        fits &= gsi_mul_size(&out->count, out->count, shape[i]);
+    }
+    if (!fits || out->count != x->count)
+        return gsi_poison(tape, GS_ESIZE, "reshape: %s does not become %s", gsi_shape(have, x),
+                          gsi_shape(want, out));
+    gsi_record(tape, GS_OP_reshape, sizeof(gsi_op), out, x, NULL, NULL);
+    return out;
+}
+
+void gsi_reshape_backward(gs_tape *t, gsi_op *op) { gsi_share(t, op->in[0], op->out); }

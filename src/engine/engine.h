@@ -1,0 +1,149 @@
+/* What operations are made of.
+ *
+ * An operation NAME is two functions side by side: gs_NAME computes and records, and
+ * gsi_NAME_backward, found through GS_OPS, adds to the gradients of its inputs. It keeps what it
+ * needs in a struct of its own that begins with a gsi_op. */
+#ifndef GSI_ENGINE_H
+#define GSI_ENGINE_H
+
+#include "gradscale/engine.h"
+#include "kernel/context.h"
+#include "kernel/gemm.h"
+#include "kernel/rows.h"
+
+enum { GSI_INPUTS = 3 };
+
+typedef struct gsi_op {
+    struct gsi_op *before;
+    gs_value *out, *in[GSI_INPUTS];
+    size_t layer; /* index, or SIZE_MAX */
+    gs_op op;
+} gsi_op;
+
+/* A gradient's memory. Several values may have the same; with no user left it is used again. */
+struct gsi_buffer {
+    struct gsi_buffer *next; /* while it has no user */
+    void *data;
+    size_t bytes;
+    unsigned users;
+};
+
+struct gs_tape {
+    gs_context *ctx;
+    gs_tape_config config;
+    bool training;
+    gsi_arena arena; /* the step's */
+    gsi_op *last;
+    struct gsi_buffer *spares;
+    gs_value poison;
+    gs_error error;
+    gs_stats stats;
+    gs_layer *layers; /* [layer_room], of the tape's life */
+    size_t layer_count, layer_room, layer;
+    gs_memory memory;
+    uint64_t seed, dropouts; /* of this step: each has random bits of its own */
+};
+
+/* ---- making values ---- */
+
+static inline bool gsi_poisoned(const gs_tape *t, const gs_value *v) { return v == &t->poison; }
+
+/* Notes the first error and returns the poisoned value. */
+gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...) GSI_PRINTF(3, 4);
+/* "[4 5]" for such sentences. */
+const char *gsi_shape(char text[96], const gs_value *v);
+
+/* Memory of the step; NULL after noting that there is none. */
+void *gsi_step_new(gs_tape *t, size_t count, size_t size);
+
+/* A value with data to fill; the poisoned one if there is no memory. */
+gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape);
+
+/* Records an operation of `size` bytes and marks `out` as in need of a gradient. NULL: no input
+ * needs one, or this is no training step; or there is no memory, which is noted. */
+void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, gs_value *b,
+                 gs_value *c);
+
+/* The value whose data v shows. */
+static inline gs_value *gsi_root(gs_value *v)
+{
+    while (v->alias)
+        v = v->alias;
+    return v;
+}
+
+/* The backward pass will read v's data. */
+static inline void gsi_keep(gs_value *v) { gsi_root(v)->kept = 1; }
+
+/* ---- autocast ---- */
+
+/* x in the type that a LOW operation wants; cast once a step. */
+gs_value *gsi_low(gs_tape *t, gs_value *x);
+/* The type that a result of the class has, of inputs of types a and b. */
+gs_dtype gsi_result_type(const gs_tape *t, gs_class class, gs_dtype a, gs_dtype b);
+
+/* ---- backward ---- */
+
+/* Where to put d(v): data = beta * data + ..., beta 0 or 1. false: nowhere. */
+typedef struct gsi_target {
+    void *data;
+    float beta;
+} gsi_target;
+bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out);
+
+/* The same for what cannot add: write to `out`, which is d(v) itself, or memory that `end` adds to
+ * it. Works for weights too, whose drafts are f32. */
+typedef struct gsi_draft {
+    gsi_out out;
+    struct gsi_buffer *buffer; /* NULL: out is d(v) */
+} gsi_draft;
+bool gsi_draft_begin(gs_tape *t, gs_value *v, gsi_draft *draft);
+void gsi_draft_end(gs_tape *t, gs_value *v, const gsi_draft *draft);
+
+/* Adds d[v->count] of a type to d(v), be v a weight or not. d is free again afterwards. */
+void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype);
+/* d(v) is d(from), of equal type and count: no copy is made unless there is something to add to. */
+void gsi_share(gs_tape *t, gs_value *v, gs_value *from);
+/* Makes memory of the step the gradient's: what was written there is d(v). */
+void gsi_adopt(gs_tape *t, gs_value *v, void *data);
+/* d(v) will not be read again. */
+void gsi_release(gs_tape *t, gs_value *v);
+
+/* g's product, all of it but c and beta being set, is d(v) or a part of it, be v a weight or not.
+ */
+void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);
+/* The sums over its rows of d [rows, v->count], or of d times e where e has data, are. */
+void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows);
+/* dst[n] += src[n] */
+void gsi_add_arrays(gs_tape *t, gsi_out dst, gsi_in src, size_t n);
+
+/* Runs a product. What it stores in half is counted if it is a gradient. */
+void gsi_product(gs_tape *t, gs_gemm *g, bool gradient);
+/* Counts what was stored as gradients. */
+void gsi_note(gs_tape *t, const gs_stats *stats);
+
+/* Of a call of the layers below: a failure is the tape's. */
+void gsi_demand(gs_tape *t, gs_status status);
+
+/* ---- rows ---- */
+
+/* Handles rows [first, first + count), part of a loop. A chunk that stores gradients adds them to
+ * counts, which is NULL if nobody wants to know, and returns the largest magnitude it stored. */
+typedef uint32_t gsi_chunk_fn(void *arg, size_t first, size_t count, gsi_counts *counts);
+
+/* Calls body for chunks of a fixed number of rows, on all threads. `gradient`: what it stores are
+ * half-stored gradients, and counts for the layer. */
+void gsi_over_rows(gs_tape *t, size_t rows, size_t cols, gsi_chunk_fn *body, void *arg,
+                   bool gradient);
+/* How many rows of that length a chunk has. */
+size_t gsi_chunk_rows(size_t cols);
+
+static inline gsi_in gsi_data(const gs_value *v) { return (gsi_in){v->data, v->dtype}; }
+static inline gsi_in gsi_grad(const gs_value *v) { return (gsi_in){v->grad, v->dtype}; }
+
+typedef void gsi_backward_fn(gs_tape *t, gsi_op *op);
+#define X(name, inputs, class) gsi_backward_fn gsi_##name##_backward;
+GS_OPS(X)
+#undef X
+
+#endif

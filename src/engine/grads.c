@@ -1,0 +1,258 @@
+/* Gradients: their memory, who shares it, how weights take theirs, and what is counted. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+static size_t bytes_of(const gs_value *v) { return v->count * gsi_size_of(v->dtype); }
+
+static void set_buffer(gs_value *v, struct gsi_buffer *b)
+{
+    v->buffer = b;
+    v->grad = b ? b->data : NULL;
+}
+
+/* One user, the caller's. NULL: no memory, which is noted. */
+static struct gsi_buffer *new_buffer(gs_tape *t, size_t bytes)
+{
+    for (struct gsi_buffer **s = &t->spares; *s; s = &(*s)->next)
+        if ((*s)->bytes == bytes) {
+            struct gsi_buffer *b = *s;
+            *s = b->next;
+            b->users = 1;
+            return b;
+        }
+    struct gsi_buffer *b = gsi_step_new(t, 1, sizeof *b);
+    void *data = b ? gsi_step_new(t, bytes, 1) : NULL;
+    if (!data)
+        return NULL;
+    *b = (struct gsi_buffer){NULL, data, bytes, 1};
+    t->memory.gradients += bytes;
+    return b;
+}
+
+static void drop_buffer(gs_tape *t, struct gsi_buffer *b)
+{
+    if (--b->users > 0)
+        return;
+    b->next = t->spares;
+    t->spares = b;
+}
+
+void gsi_release(gs_tape *t, gs_value *v)
+{
+    struct gsi_buffer *b = v->buffer;
+    set_buffer(v, NULL);
+    if (b)
+        drop_buffer(t, b);
+}
+
+void gsi_adopt(gs_tape *t, gs_value *v, void *data)
+{
+    struct gsi_buffer *b = gsi_step_new(t, 1, sizeof *b);
+    if (!b)
+        return;
+    *b = (struct gsi_buffer){NULL, data, bytes_of(v), 1};
+    set_buffer(v, b);
+}
+
+bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out)
+{
+    if (!v || !v->needs_grad || v->weight || t->error.status != GS_OK)
+        return false;
+    *out = (gsi_target){v->grad, 1};
+    if (v->buffer && v->buffer->users == 1)
+        return true;
+    struct gsi_buffer *b = new_buffer(t, bytes_of(v));
+    if (!b)
+        return false;
+    if (v->buffer) {
+        memcpy(b->data, v->grad, b->bytes);
+        gsi_release(t, v);
+    } else {
+        out->beta = 0;
+    }
+    set_buffer(v, b);
+    out->data = b->data;
+    return true;
+}
+
+void gsi_share(gs_tape *t, gs_value *v, gs_value *from)
+{
+    if (!v->needs_grad)
+        return;
+    if (v->weight || v->buffer || v->dtype != from->dtype) {
+        gsi_give(t, v, from->grad, from->dtype);
+        return;
+    }
+    from->buffer->users++;
+    set_buffer(v, from->buffer);
+}
+
+bool gsi_draft_begin(gs_tape *t, gs_value *v, gsi_draft *draft)
+{
+    if (!v || !v->needs_grad || t->error.status != GS_OK)
+        return false;
+    const gs_dtype dtype = v->weight ? GS_F32 : v->dtype;
+    struct gsi_buffer *b = new_buffer(t, v->count * gsi_size_of(dtype));
+    if (!b)
+        return false;
+    *draft = (gsi_draft){{b->data, dtype, NULL}, b};
+    if (!v->weight && !v->buffer) {
+        set_buffer(v, b);
+        draft->buffer = NULL;
+    }
+    return true;
+}
+
+void gsi_draft_end(gs_tape *t, gs_value *v, const gsi_draft *draft)
+{
+    if (!draft->buffer)
+        return;
+    gsi_give(t, v, draft->out.data, draft->out.type);
+    drop_buffer(t, draft->buffer);
+}
+
+void gsi_demand(gs_tape *t, gs_status status)
+{
+    if (status != GS_OK)
+        gsi_poison(t, status, "%s", t->ctx->error.text);
+}
+
+void gsi_note(gs_tape *t, const gs_stats *stats)
+{
+    gs_stats_merge(&t->stats, stats);
+    if (t->layer != SIZE_MAX)
+        gs_stats_merge(&t->layers[t->layer].stats, stats);
+}
+
+void gsi_product(gs_tape *t, gs_gemm *g, bool gradient)
+{
+    gs_stats stats;
+    gs_stats_init(&stats);
+    g->stats = gradient && g->c.dtype != GS_F32 ? &stats : NULL;
+    gsi_demand(t, gs_gemm_run(t->ctx, g));
+    if (g->stats)
+        gsi_note(t, &stats);
+}
+
+/* ---- weights ---- */
+
+/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated. */
+static bool rounds_wgrad(const gs_tape *t)
+{
+    return t->config.mode != GS_O0 && !t->config.wgrad_f32;
+}
+
+/* w->grad += d */
+static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtype dtype, size_t n)
+{
+    const gs_tensor src = {(void *)(uintptr_t)d, n, dtype, w->name, 0};
+    const gs_tensor dst = {w->grad, n, w->grad_dtype, w->name, 0};
+    gsi_demand(t, gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
+}
+
+void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
+{
+    if (!v->needs_grad || t->error.status != GS_OK)
+        return;
+    const gs_tensor src = {(void *)(uintptr_t)d, v->count, dtype, NULL, 0};
+    if (v->weight) {
+        struct gsi_buffer *b = NULL;
+        gs_tensor rounded = src;
+        if (dtype == GS_F32 && rounds_wgrad(t)) {
+            gs_stats stats;
+            gs_stats_init(&stats);
+            b = new_buffer(t, v->count * 2);
+            if (!b)
+                return;
+            rounded.data = b->data;
+            rounded.dtype = t->config.half;
+            gsi_demand(t, gs_tensors_convert(t->ctx, &rounded, &src, 1, &stats));
+            gsi_note(t, &stats);
+        }
+        add_to_weight(t, v->weight, rounded.data, rounded.dtype, v->count);
+        if (b)
+            drop_buffer(t, b);
+        return;
+    }
+    gsi_target to;
+    if (!gsi_target_of(t, v, &to))
+        return;
+    const gs_tensor dst = {to.data, v->count, v->dtype, NULL, 0};
+    if (to.beta == 0)
+        gsi_demand(t, gs_tensors_convert(t->ctx, &dst, &src, 1, NULL));
+    else
+        gsi_add_arrays(t, (gsi_out){to.data, v->dtype, NULL}, (gsi_in){d, dtype}, v->count);
+}
+
+/* The sum goes to memory of its own, rounded, before it is accumulated. */
+static void rounded_product(gs_tape *t, const gs_weight *w, gs_gemm *g)
+{
+    const size_t count = g->m * g->n;
+    struct gsi_buffer *b = new_buffer(t, count * 2);
+    if (!b)
+        return;
+    g->c.data = b->data;
+    g->c.dtype = t->config.half;
+    gsi_product(t, g, true);
+    if (t->error.status == GS_OK)
+        add_to_weight(t, w, b->data, g->c.dtype, count);
+    drop_buffer(t, b);
+}
+
+void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
+{
+    const gs_weight *w = v->weight;
+    if (!v->needs_grad || t->error.status != GS_OK)
+        return;
+    g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
+    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t)) {
+        rounded_product(t, w, g);
+        return;
+    }
+    gsi_target to = {w ? w->grad : NULL, 1};
+    if (w)
+        g->c.dtype = w->grad_dtype;
+    else if (!gsi_target_of(t, v, &to))
+        return;
+    g->c.data = to.data;
+    g->beta = to.beta;
+    gsi_product(t, g, true);
+}
+
+/* ---- sums over rows ---- */
+
+typedef struct columns {
+    gs_tape *t;
+    gsi_in d, e;
+    size_t cols, per_chunk;
+    float *parts; /* [chunks][cols] */
+} columns;
+
+static uint32_t columns_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
+{
+    const columns *c = arg;
+    (void)counts;
+    c->t->ctx->rows.colsum(c->parts + first / c->per_chunk * c->cols,
+                           gsi_in_at(c->d, first * c->cols), gsi_in_at(c->e, first * c->cols),
+                           count, c->cols, c->cols);
+    return 0;
+}
+
+void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows)
+{
+    columns c = {t, d, e, v->count, gsi_chunk_rows(v->count), NULL};
+    const size_t chunks = (rows + c.per_chunk - 1) / c.per_chunk;
+    if (!v->needs_grad || t->error.status != GS_OK)
+        return;
+    struct gsi_buffer *b = new_buffer(t, (chunks + 1) * v->count * sizeof(float));
+    if (!b)
+        return;
+    float *const sums = b->data;
+    c.parts = sums + v->count;
+    gsi_over_rows(t, rows, v->count, columns_chunk, &c, false);
+    t->ctx->rows.colsum(sums, (gsi_in){c.parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, v->count,
+                        v->count);
+    gsi_give(t, v, sums, GS_F32);
+    drop_buffer(t, b);
+}

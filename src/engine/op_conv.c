@@ -1,0 +1,94 @@
+/* conv2d: products with matrices of patches that are never stored; see gs_patches. */
+#include "engine/engine.h"
+
+typedef struct conv_op {
+    gsi_op op;
+    size_t kernel, stride, pad;
+} conv_op;
+
+/* x is [images, h, w, ci], y is [images, yh, yw, co]. */
+static gs_patches patches_of(const gs_value *array, const gs_value *grid, const conv_op *op,
+                             int spread)
+{
+    return (gs_patches){.h = array->shape[1],
+                        .w = array->shape[2],
+                        .c = array->shape[3],
+                        .rows_h = grid->shape[1],
+                        .rows_w = grid->shape[2],
+                        .kh = op->kernel,
+                        .kw = op->kernel,
+                        .stride = op->stride,
+                        .pad = op->pad,
+                        .spread = spread};
+}
+
+gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t kernel,
+                    size_t stride, size_t pad)
+{
+    char sx[96], sw[96];
+    x = gsi_low(tape, x);
+    w = gsi_low(tape, w);
+    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
+        return &tape->poison;
+    if (kernel == 0 || stride == 0 || kernel > UINT16_MAX || stride > UINT16_MAX || pad >= kernel)
+        return gsi_poison(tape, GS_ERANGE, "conv2d: kernel %zu, stride %zu, pad %zu", kernel,
+                          stride, pad);
+    if (x->rank != 4 || w->rank != 2 || w->shape[1] != kernel * kernel * x->shape[3] ||
+        x->shape[1] + 2 * pad < kernel || x->shape[2] + 2 * pad < kernel)
+        return gsi_poison(tape, GS_ESIZE, "conv2d: x is %s and w is %s, with a kernel of %zu",
+                          gsi_shape(sx, x), gsi_shape(sw, w), kernel);
+    const size_t co = w->shape[0], k = w->shape[1];
+    if (b && (b->rank != 1 || b->shape[0] != co))
+        return gsi_poison(tape, GS_ESIZE, "conv2d: w is %s and b is %s", gsi_shape(sw, w),
+                          gsi_shape(sx, b));
+    const size_t shape[] = {x->shape[0], (x->shape[1] + 2 * pad - kernel) / stride + 1,
+                            (x->shape[2] + 2 * pad - kernel) / stride + 1, co};
+    gs_value *y = gsi_value(tape, x->dtype, 4, shape);
+    if (gsi_poisoned(tape, y))
+        return y;
+    const conv_op how = {.kernel = kernel, .stride = stride, .pad = pad};
+    const gs_patches patches = patches_of(x, y, &how, 0);
+    gs_gemm g = {.m = y->count / co,
+                 .n = co,
+                 .k = k,
+                 .batch = 1,
+                 .a = {.data = x->data, .dtype = x->dtype, .patches = &patches},
+                 .b = {.data = w->data, .dtype = w->dtype, .stride = k, .transposed = 1},
+                 .c = {.data = y->data, .dtype = y->dtype, .stride = co},
+                 .bias = b ? b->data : NULL,
+                 .bias_dtype = b ? b->dtype : GS_F32};
+    gsi_product(tape, &g, false);
+    conv_op *op = gsi_record(tape, GS_OP_conv2d, sizeof *op, y, x, w, b);
+    if (op) {
+        op->kernel = kernel;
+        op->stride = stride;
+        op->pad = pad;
+        gsi_keep(x);
+    }
+    return y;
+}
+
+void gsi_conv2d_backward(gs_tape *t, gsi_op *record)
+{
+    const conv_op *op = (const conv_op *)record;
+    gs_value *y = record->out, *x = record->in[0], *w = record->in[1], *b = record->in[2];
+    const size_t co = w->shape[0], k = w->shape[1], ci = x->shape[3], rows = y->count / co;
+    const gs_patches of_x = patches_of(x, y, op, 0), of_dy = patches_of(y, x, op, 1);
+    gs_gemm dx = {
+        .m = x->count / ci,
+        .n = ci,
+        .k = op->kernel * op->kernel * co,
+        .batch = 1,
+        .a = {.data = y->grad, .dtype = y->dtype, .patches = &of_dy},
+        .b = {.data = w->data, .dtype = w->dtype, .stride = k, .group = co, .group_step = ci}};
+    gs_gemm dw = {.m = co,
+                  .n = k,
+                  .k = rows,
+                  .batch = 1,
+                  .a = {.data = y->grad, .dtype = y->dtype, .stride = co, .transposed = 1},
+                  .b = {.data = x->data, .dtype = x->dtype, .patches = &of_x}};
+    gsi_grad_product(t, x, &dx);
+    gsi_grad_product(t, w, &dw);
+    if (b)
+        gsi_grad_columns(t, b, gsi_grad(y), (gsi_in){NULL, GS_F32}, rows);
+}

@@ -1,0 +1,172 @@
+/* add, mul, relu, gelu: element by element. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+/* ---- relu and gelu ---- */
+
+typedef struct unary {
+    gsi_unary_fn *forward;
+    gsi_unary_backward_fn *backward;
+    gsi_out y; /* or dx */
+    gsi_in x, dy;
+    size_t cols;
+} unary;
+
+static uint32_t unary_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
+{
+    const unary *u = arg;
+    gsi_out y = gsi_out_at(u->y, first);
+    y.counts = counts;
+    if (u->forward)
+        return u->forward(y, gsi_in_at(u->x, first), count);
+    return u->backward(y, gsi_in_at(u->dy, first), gsi_in_at(u->x, first), count);
+}
+
+static gs_value *unary_op(gs_tape *t, gs_op op, gs_value *x, gsi_unary_fn *forward)
+{
+    if (gsi_poisoned(t, x))
+        return x;
+    gs_value *y = gsi_value(t, x->dtype, x->rank, x->shape);
+    if (gsi_poisoned(t, y))
+        return y;
+    unary u = {.forward = forward, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x)};
+    gsi_over_rows(t, x->count, 1, unary_chunk, &u, false);
+    if (gsi_record(t, op, sizeof(gsi_op), y, x, NULL, NULL))
+        gsi_keep(x);
+    return y;
+}
+
+static void unary_backward(gs_tape *t, gsi_op *op, gsi_unary_backward_fn *backward)
+{
+    gs_value *x = op->in[0];
+    gsi_draft to;
+    if (!gsi_draft_begin(t, x, &to))
+        return;
+    unary u = {.backward = backward, .y = to.out, .x = gsi_data(x), .dy = gsi_grad(op->out)};
+    gsi_over_rows(t, x->count, 1, unary_chunk, &u, x->dtype != GS_F32);
+    gsi_draft_end(t, x, &to);
+}
+
+gs_value *gs_relu(gs_tape *tape, gs_value *x)
+{
+    return unary_op(tape, GS_OP_relu, x, tape->ctx->rows.relu);
+}
+
+void gsi_relu_backward(gs_tape *t, gsi_op *op)
+{
+    unary_backward(t, op, t->ctx->rows.relu_backward);
+}
+
+gs_value *gs_gelu(gs_tape *tape, gs_value *x)
+{
+    return unary_op(tape, GS_OP_gelu, x, tape->ctx->rows.gelu);
+}
+
+void gsi_gelu_backward(gs_tape *t, gsi_op *op)
+{
+    unary_backward(t, op, t->ctx->rows.gelu_backward);
+}
+
+/* ---- add and mul: b may be a suffix of a's shape, repeated over rows ---- */
+
+typedef struct binary {
+    gsi_binary_fn *full;
+    gsi_broadcast_fn *repeat; /* NULL: not repeated */
+    gsi_out y;
+    gsi_in a, b;
+    size_t cols;
+} binary;
+
+static uint32_t binary_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
+{
+    const binary *p = arg;
+    const size_t at = first * p->cols;
+    gsi_out y = gsi_out_at(p->y, at);
+    y.counts = counts;
+    if (p->repeat)
+        return p->repeat(y, gsi_in_at(p->a, at), p->b, count, p->cols);
+    return p->full(y, gsi_in_at(p->a, at), gsi_in_at(p->b, at), count * p->cols);
+}
+
+/* y = a op b, where b has cols elements, or as many as a. */
+static void run_binary(gs_tape *t, gsi_out y, gsi_in a, gsi_in b, size_t count, size_t cols,
+                       gsi_binary_fn *full, gsi_broadcast_fn *repeat, bool gradient)
+{
+    const bool repeated = cols != count;
+    binary p = {full, repeated ? repeat : NULL, y, a, b, repeated ? cols : 1};
+    gsi_over_rows(t, count / p.cols, p.cols, binary_chunk, &p, gradient);
+}
+
+static bool is_suffix(const gs_value *a, const gs_value *b)
+{
+    const int skip = a->rank - b->rank;
+    return skip >= 0 && b->count > 0 &&
+           memcmp(a->shape + skip, b->shape, (size_t)b->rank * sizeof *b->shape) == 0;
+}
+
+static gs_value *binary_op(gs_tape *t, gs_op op, gs_value *a, gs_value *b, gsi_binary_fn *full,
+                           gsi_broadcast_fn *repeat)
+{
+    char sa[96], sb[96];
+    if (gsi_poisoned(t, a) || gsi_poisoned(t, b))
+        return &t->poison;
+    if (!is_suffix(a, b))
+        return gsi_poison(t, GS_ESIZE, "%s: a is %s and b is %s", gs_op_name(op), gsi_shape(sa, a),
+                          gsi_shape(sb, b));
+    gs_value *y =
+        gsi_value(t, gsi_result_type(t, GS_CLASS_WIDEST, a->dtype, b->dtype), a->rank, a->shape);
+    if (gsi_poisoned(t, y))
+        return y;
+    run_binary(t, (gsi_out){y->data, y->dtype, NULL}, gsi_data(a), gsi_data(b), a->count, b->count,
+               full, repeat, false);
+    if (gsi_record(t, op, sizeof(gsi_op), y, a, b, NULL) && op == GS_OP_mul) {
+        gsi_keep(a);
+        gsi_keep(b);
+    }
+    return y;
+}
+
+gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b)
+{
+    return binary_op(tape, GS_OP_add, a, b, tape->ctx->rows.add, tape->ctx->rows.add_row);
+}
+
+void gsi_add_backward(gs_tape *t, gsi_op *op)
+{
+    gs_value *y = op->out, *a = op->in[0], *b = op->in[1];
+    gsi_share(t, a, y);
+    if (a->count == b->count)
+        gsi_share(t, b, y);
+    else
+        gsi_grad_columns(t, b, gsi_grad(y), (gsi_in){NULL, GS_F32}, a->count / b->count);
+}
+
+gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b)
+{
+    return binary_op(tape, GS_OP_mul, a, b, tape->ctx->rows.mul, tape->ctx->rows.mul_row);
+}
+
+void gsi_mul_backward(gs_tape *t, gsi_op *op)
+{
+    gs_value *y = op->out, *a = op->in[0], *b = op->in[1];
+    gsi_draft to;
+    if (gsi_draft_begin(t, a, &to)) {
+        run_binary(t, to.out, gsi_grad(y), gsi_data(b), a->count, b->count, t->ctx->rows.mul,
+                   t->ctx->rows.mul_row, a->dtype != GS_F32);
+        gsi_draft_end(t, a, &to);
+    }
+    if (a->count != b->count) {
+        gsi_grad_columns(t, b, gsi_grad(y), gsi_data(a), a->count / b->count);
+    } else if (gsi_draft_begin(t, b, &to)) {
+        run_binary(t, to.out, gsi_grad(y), gsi_data(a), b->count, b->count, t->ctx->rows.mul, NULL,
+                   b->dtype != GS_F32);
+        gsi_draft_end(t, b, &to);
+    }
+}
+
+void gsi_add_arrays(gs_tape *t, gsi_out dst, gsi_in src, size_t n)
+{
+    run_binary(t, dst, (gsi_in){dst.data, dst.type}, src, n, n, t->ctx->rows.add, NULL,
+               dst.type != GS_F32);
+}

@@ -1,0 +1,247 @@
+/* The tape: a list of operations, newest first, and the memory of a step.
+ *
+ * (1) A value's data, once made, is not written again before gs_tape_begin, with one exception:
+ *     cross_entropy may leave d(logits) in the place of logits that nobody reads any more.
+ * (2) A value's gradient is complete when the backward pass reaches the operation that made it:
+ *     all that use the value are newer.
+ * (3) A gradient that several values share is never written: adding to it makes a copy first. */
+#include "engine/engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    gs_class class;
+    gsi_backward_fn *backward;
+} ops[] = {
+#define X(name, inputs, class) {#name, GS_CLASS_##class, gsi_##name##_backward},
+    GS_OPS(X)
+#undef X
+};
+
+const char *gs_op_name(gs_op op) { return (unsigned)op < GS_OP_COUNT ? ops[op].name : "unknown"; }
+
+gs_class gs_op_class(gs_op op)
+{
+    return (unsigned)op < GS_OP_COUNT ? ops[op].class : GS_CLASS_AS_IS;
+}
+
+/* ---- life ---- */
+
+gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *config)
+{
+    if (!out || !ctx || !config)
+        return GS_ENULL;
+    *out = NULL;
+    if ((unsigned)config->mode >= GS_MODE_COUNT)
+        return gsi_fail(&ctx->error, GS_ERANGE, "there is no mode %d", (int)config->mode);
+    if (config->mode != GS_O0 && config->half != GS_F16 && config->half != GS_BF16)
+        return gsi_fail(&ctx->error, GS_EDTYPE, "the half type of a tape is f16 or bf16");
+    gs_tape *t = gsi_new(&ctx->heap, sizeof *t);
+    if (!t)
+        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
+    *t = (gs_tape){.ctx = ctx, .config = *config, .layer = SIZE_MAX};
+    gsi_arena_init(&t->arena, &ctx->heap);
+    gs_stats_init(&t->stats);
+    *out = t;
+    return GS_OK;
+}
+
+void gs_tape_free(gs_tape *tape)
+{
+    if (!tape)
+        return;
+    gsi_arena_free(&tape->arena);
+    gsi_free(&tape->ctx->heap, tape->layers);
+    gsi_free(&tape->ctx->heap, tape);
+}
+
+void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
+{
+    gsi_arena_reset(&tape->arena, (gsi_mark){0});
+    tape->arena.peak = 0;
+    tape->training = training;
+    tape->last = NULL;
+    tape->spares = NULL;
+    tape->error = (gs_error){0};
+    tape->layer = SIZE_MAX;
+    tape->layer_count = 0;
+    tape->memory = (gs_memory){0};
+    tape->seed = seed;
+    tape->dropouts = 0;
+    gs_stats_init(&tape->stats);
+}
+
+gs_status gs_tape_status(const gs_tape *tape, gs_error *error)
+{
+    if (error && tape->error.status != GS_OK)
+        *error = tape->error;
+    return tape->error.status;
+}
+
+const gs_stats *gs_tape_stats(const gs_tape *tape) { return &tape->stats; }
+
+gs_memory gs_tape_memory(const gs_tape *tape)
+{
+    gs_memory memory = tape->memory;
+    memory.peak = tape->arena.peak;
+    return memory;
+}
+
+void gs_tape_layer(gs_tape *tape, const char *name)
+{
+    if (!tape->config.telemetry)
+        return;
+    if (tape->layer_count == tape->layer_room) {
+        const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
+        gs_layer *layers = gsi_new(&tape->ctx->heap, room * sizeof *layers);
+        if (!layers) {
+            gsi_poison(tape, GS_ENOMEM, "no memory for the statistics of layer %s", name);
+            return;
+        }
+        if (tape->layers)
+            memcpy(layers, tape->layers, tape->layer_count * sizeof *layers);
+        gsi_free(&tape->ctx->heap, tape->layers);
+        tape->layers = layers;
+        tape->layer_room = room;
+    }
+    tape->layer = tape->layer_count++;
+    tape->layers[tape->layer].name = name;
+    gs_stats_init(&tape->layers[tape->layer].stats);
+}
+
+const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n)
+{
+    *n = tape->layer_count;
+    return tape->config.telemetry ? tape->layers : NULL;
+}
+
+/* ---- making values ---- */
+
+gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...)
+{
+    if (t->error.status == GS_OK) {
+        va_list args;
+        va_start(args, format);
+        t->error.status = status;
+        vsnprintf(t->error.text, sizeof t->error.text, format, args);
+        va_end(args);
+    }
+    return &t->poison;
+}
+
+const char *gsi_shape(char text[96], const gs_value *v)
+{
+    int used = snprintf(text, 96, "[");
+    for (int i = 0; i < v->rank; i++)
+        used += snprintf(text + used, 96 - (size_t)used, i ? " %zu" : "%zu", v->shape[i]);
+    snprintf(text + used, 96 - (size_t)used, "]");
+    return text;
+}
+
+void *gsi_step_new(gs_tape *t, size_t count, size_t size)
+{
+    void *p = gsi_arena_new(&t->arena, count, size);
+    if (!p)
+        gsi_poison(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
+    return p;
+}
+
+/* A value without data. */
+static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
+{
+    gs_value *v = gsi_step_new(t, 1, sizeof *v);
+    if (!v)
+        return &t->poison;
+    *v = (gs_value){.dtype = dtype, .rank = rank, .count = 1};
+    for (int i = 0; i < rank; i++) {
+        v->shape[i] = shape[i];
+        if (!gsi_mul_size(&v->count, v->count, shape[i]))
+            return gsi_poison(t, GS_ESIZE, "a shape of %d dimensions is too large", rank);
+    }
+    return v;
+}
+
+gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
+{
+    gs_value *v = bare_value(t, dtype, rank, shape);
+    if (gsi_poisoned(t, v))
+        return v;
+    v->data = gsi_step_new(t, v->count, gsi_size_of(dtype));
+    t->memory.activations += v->count * gsi_size_of(dtype);
+    return v->data ? v : &t->poison;
+}
+
+gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape, const void *data)
+{
+    if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
+        return gsi_poison(tape, GS_EDTYPE, "an input must be f32, f16 or bf16");
+    if (rank < 0 || rank > 4)
+        return gsi_poison(tape, GS_ERANGE, "an input has %d dimensions: 0 to 4 are possible", rank);
+    gs_value *v = bare_value(tape, dtype, rank, shape);
+    if (gsi_poisoned(tape, v))
+        return v;
+    if (v->count == 0)
+        return gsi_poison(tape, GS_ESIZE, "an input is empty");
+    if (!data)
+        return gsi_poison(tape, GS_ENULL, "an input of %zu elements has no data", v->count);
+    if ((uintptr_t)data % gsi_size_of(dtype) != 0)
+        return gsi_poison(tape, GS_EALIGN, "an input is not aligned to its element size");
+    v->data = (void *)(uintptr_t)data; /* never written: it needs no gradient and is no result */
+    return v;
+}
+
+gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
+{
+    if (!weight)
+        return gsi_poison(tape, GS_ENULL, "a weight is missing");
+    const size_t shape[] = {weight->rows, weight->cols};
+    const int vector = weight->rows == 1;
+    gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
+    if (gsi_poisoned(tape, v))
+        return v;
+    v->data = weight->data;
+    v->weight = weight;
+    v->needs_grad = tape->training && weight->grad;
+    return v;
+}
+
+void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, gs_value *b,
+                 gs_value *c)
+{
+    if (!t->training || gsi_poisoned(t, out) ||
+        !((a && a->needs_grad) || (b && b->needs_grad) || (c && c->needs_grad)))
+        return NULL;
+    gsi_op *record = gsi_step_new(t, 1, size);
+    if (!record)
+        return NULL;
+    memset(record, 0, size);
+    *record = (gsi_op){t->last, out, {a, b, c}, t->layer, op};
+    t->last = record;
+    out->needs_grad = 1;
+    return record;
+}
+
+/* ---- backward ---- */
+
+gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
+{
+    if (tape->error.status != GS_OK)
+        return tape->error.status;
+    if (!loss || loss->count != 1 || loss->dtype != GS_F32 || !loss->needs_grad) {
+        gsi_poison(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
+        return tape->error.status;
+    }
+    gsi_give(tape, loss, &seed, GS_F32);
+    for (gsi_op *op = tape->last; op && tape->error.status == GS_OK; op = op->before) {
+        gs_value *out = op->out;
+        if (!out->grad) /* nothing that leads to the loss */
+            continue;
+        tape->layer = op->layer;
+        ops[op->op].backward(tape, op);
+        gsi_release(tape, out);
+    }
+    return tape->error.status;
+}
