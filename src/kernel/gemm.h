@@ -30,10 +30,18 @@ typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t 
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                               gs_dtype type, size_t rows, size_t cols);
 
+/* What to ask of memory while multiplying, one line a k: base + k / 16 * outer + k % 16 * inner,
+ * bytes. Spread out, because a core waits when more than some 16 lines are under way. */
+typedef struct gsi_ahead {
+    uintptr_t base;
+    size_t inner, outer;
+} gsi_ahead;
+
 /* sums[i][j] = sum over k of a[i][k] b[k][j], in the order of the definition, added to what is
- * there if `add`; for i < m <= mr and j < n rounded up as suits; sums is [mr][nr]. k <= KC. */
+ * there if `add`; for i < m <= mr and j < n rounded up as suits; sums is [mr][nr]. k <= KC.
+ * ahead[2]: of a, of b. */
 typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t m, size_t n,
-                             size_t k, bool add);
+                             size_t k, bool add, const gsi_ahead *ahead);
 
 typedef struct gsi_finish {
     gs_dtype dtype;

@@ -9,6 +9,20 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 enum { MR = 14, NR = 32, MR_ROOM = 16, VEC = 16 };
+#ifndef AHEAD
+#define AHEAD 512
+#endif
+#ifndef MT
+#define MT 36
+#define NT 24
+#define AR 36
+#endif
+#ifndef HINT
+#define HINT _MM_HINT_T1
+#endif
+#ifndef TAHEAD
+#define TAHEAD 64
+#endif
 
 /* The first `n` of 16 lanes. */
 INLINE __mmask16 first(size_t n) { return (__mmask16)(n < VEC ? (1u << n) - 1 : 0xFFFF); }
@@ -28,6 +42,16 @@ INLINE __m512 load(const void *src, size_t i, gs_dtype type, __mmask16 lanes)
 INLINE void copy_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                      gs_dtype type, size_t rows, size_t cols, size_t pad)
 {
+    if (pad == VEC || pad == 2 * VEC) { /* panels of b, columns of a */
+        const __mmask16 low = first(cols), high = first(cols > VEC ? cols - VEC : 0);
+        for (size_t r = 0; r < rows; r++) {
+            const void *in = gsi_at(src, type, r * src_stride);
+            _mm512_storeu_ps(dst + r * dst_stride, load(in, 0, type, low));
+            if (pad > VEC)
+                _mm512_storeu_ps(dst + r * dst_stride + VEC, load(in, VEC, type, high));
+        }
+        return;
+    }
     for (size_t r = 0; r < rows; r++) {
         float *out = dst + r * dst_stride;
         const void *in = gsi_at(src, type, r * src_stride);
@@ -118,20 +142,32 @@ typedef enum layout { ROWS, COLUMNS } layout;
 
 /* m and vecs, the vectors a row, are constants where this is inlined. */
 INLINE void micro(float *sums, const float *a, layout l, const float *b, const size_t m,
-                  const size_t vecs, size_t k, bool add)
+                  const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
 {
     __m512 s[MR][2];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
         _mm512_setzero_ps();
+    uintptr_t next0 = ahead[0].base, next1 = ahead[1].base;
+    for (size_t begin = 0; begin < k; begin += 16) {
+        const size_t end = begin + 16 < k ? begin + 16 : k;
+        uintptr_t at0 = next0, at1 = next1;
 #pragma GCC unroll 4
-    for (size_t p = 0; p < k; p++) {
-        __m512 y[2];
-        UNROLL for (size_t v = 0; v < vecs; v++) y[v] = _mm512_loadu_ps(b + p * NR + v * VEC);
-        UNROLL for (size_t i = 0; i < m; i++)
-        {
-            const __m512 x = _mm512_set1_ps(l == ROWS ? a[i * GSI_KC + p] : a[p * MR_ROOM + i]);
-            UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = _mm512_fmadd_ps(x, y[v], s[i][v]);
+        for (size_t p = begin; p < end; p++) {
+            __m512 y[2];
+            UNROLL for (size_t v = 0; v < vecs; v++) y[v] = _mm512_loadu_ps(b + p * NR + v * VEC);
+            UNROLL for (size_t i = 0; i < m; i++)
+            {
+                const __m512 x = _mm512_set1_ps(l == ROWS ? a[i * GSI_KC + p] : a[p * MR_ROOM + i]);
+                UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
+                    _mm512_fmadd_ps(x, y[v], s[i][v]);
+            }
+            _mm_prefetch((const char *)at0, HINT);
+            _mm_prefetch((const char *)at1, HINT);
+            at0 += ahead[0].inner;
+            at1 += ahead[1].inner;
         }
+        next0 += ahead[0].outer;
+        next1 += ahead[1].outer;
     }
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++)
     {
@@ -141,69 +177,69 @@ INLINE void micro(float *sums, const float *a, layout l, const float *b, const s
 }
 
 INLINE void micro_m(float *sums, const float *a, layout l, const float *b, size_t m,
-                    const size_t vecs, size_t k, bool add)
+                    const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
 {
     switch (m) {
     case 1:
-        micro(sums, a, l, b, 1, vecs, k, add);
+        micro(sums, a, l, b, 1, vecs, k, add, ahead);
         break;
     case 2:
-        micro(sums, a, l, b, 2, vecs, k, add);
+        micro(sums, a, l, b, 2, vecs, k, add, ahead);
         break;
     case 3:
-        micro(sums, a, l, b, 3, vecs, k, add);
+        micro(sums, a, l, b, 3, vecs, k, add, ahead);
         break;
     case 4:
-        micro(sums, a, l, b, 4, vecs, k, add);
+        micro(sums, a, l, b, 4, vecs, k, add, ahead);
         break;
     case 5:
-        micro(sums, a, l, b, 5, vecs, k, add);
+        micro(sums, a, l, b, 5, vecs, k, add, ahead);
         break;
     case 6:
-        micro(sums, a, l, b, 6, vecs, k, add);
+        micro(sums, a, l, b, 6, vecs, k, add, ahead);
         break;
     case 7:
-        micro(sums, a, l, b, 7, vecs, k, add);
+        micro(sums, a, l, b, 7, vecs, k, add, ahead);
         break;
     case 8:
-        micro(sums, a, l, b, 8, vecs, k, add);
+        micro(sums, a, l, b, 8, vecs, k, add, ahead);
         break;
     case 9:
-        micro(sums, a, l, b, 9, vecs, k, add);
+        micro(sums, a, l, b, 9, vecs, k, add, ahead);
         break;
     case 10:
-        micro(sums, a, l, b, 10, vecs, k, add);
+        micro(sums, a, l, b, 10, vecs, k, add, ahead);
         break;
     case 11:
-        micro(sums, a, l, b, 11, vecs, k, add);
+        micro(sums, a, l, b, 11, vecs, k, add, ahead);
         break;
     case 12:
-        micro(sums, a, l, b, 12, vecs, k, add);
+        micro(sums, a, l, b, 12, vecs, k, add, ahead);
         break;
     case 13:
-        micro(sums, a, l, b, 13, vecs, k, add);
+        micro(sums, a, l, b, 13, vecs, k, add, ahead);
         break;
     default:
-        micro(sums, a, l, b, MR, vecs, k, add);
+        micro(sums, a, l, b, MR, vecs, k, add, ahead);
     }
 }
 
 static TARGET void multiply_rows(float *sums, const float *a, const float *b, size_t m, size_t n,
-                                 size_t k, bool add)
+                                 size_t k, bool add, const gsi_ahead *ahead)
 {
     if (n > VEC)
-        micro_m(sums, a, ROWS, b, m, 2, k, add);
+        micro_m(sums, a, ROWS, b, m, 2, k, add, ahead);
     else
-        micro_m(sums, a, ROWS, b, m, 1, k, add);
+        micro_m(sums, a, ROWS, b, m, 1, k, add, ahead);
 }
 
 static TARGET void multiply_columns(float *sums, const float *a, const float *b, size_t m, size_t n,
-                                    size_t k, bool add)
+                                    size_t k, bool add, const gsi_ahead *ahead)
 {
     if (n > VEC)
-        micro_m(sums, a, COLUMNS, b, m, 2, k, add);
+        micro_m(sums, a, COLUMNS, b, m, 2, k, add, ahead);
     else
-        micro_m(sums, a, COLUMNS, b, m, 1, k, add);
+        micro_m(sums, a, COLUMNS, b, m, 1, k, add, ahead);
 }
 
 /* ---- finishing ---- */
@@ -224,7 +260,10 @@ INLINE __m256i to_bf16(__m512i u)
 INLINE __m512i store(void *dst, gs_dtype type, __m512i u, __mmask16 lanes)
 {
     if (type == GS_F32) {
-        _mm512_mask_storeu_epi32(dst, lanes, u);
+        if (lanes == 0xFFFF)
+            _mm512_storeu_si512(dst, u);
+        else
+            _mm512_mask_storeu_epi32(dst, lanes, u);
         return u;
     }
     const __m256i h = type == GS_BF16
@@ -257,28 +296,35 @@ INLINE __m512i count(__m512i amax, __m512i sum, __m512i stored, __mmask16 lanes,
     return _mm512_mask_max_epu32(amax, lanes & (__mmask16)~bad, amax, top);
 }
 
+INLINE __m512i finish16(void *c, __m512 sum, size_t i, size_t j, __mmask16 lanes,
+                        const gsi_finish *f, gs_dtype type, __m512i amax)
+{
+    if (f->column)
+        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, f->column + j));
+    if (f->row)
+        sum = _mm512_add_ps(sum, _mm512_set1_ps(f->row[i]));
+    if (f->beta != 0)
+        sum = _mm512_fmadd_ps(_mm512_set1_ps(f->beta), load(c, 0, type, lanes), sum);
+    const __mmask16 nan = _mm512_cmp_ps_mask(sum, sum, _CMP_UNORD_Q);
+    const __m512i u =
+        _mm512_mask_mov_epi32(_mm512_castps_si512(sum), nan, all(GSI_F32_INF | 0x400000));
+    const __m512i stored = store(c, type, u, lanes);
+    return f->counts ? count(amax, u, stored, lanes, f) : amax;
+}
+
 INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
                        gs_dtype type)
 {
     __m512i amax = _mm512_setzero_si512();
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j += VEC) {
-            const __mmask16 lanes = first(n - j);
-            void *const out = (char *)c + (i * f->stride + j) * gsi_size_of(type);
-            __m512 sum = _mm512_loadu_ps(sums + i * NR + j);
-            if (f->column)
-                sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, f->column + j));
-            if (f->row)
-                sum = _mm512_add_ps(sum, _mm512_set1_ps(f->row[i]));
-            if (f->beta != 0)
-                sum = _mm512_fmadd_ps(_mm512_set1_ps(f->beta), load(out, 0, type, lanes), sum);
-            const __mmask16 nan = _mm512_cmp_ps_mask(sum, sum, _CMP_UNORD_Q);
-            const __m512i u =
-                _mm512_mask_mov_epi32(_mm512_castps_si512(sum), nan, all(GSI_F32_INF | 0x400000));
-            const __m512i stored = store(out, type, u, lanes);
-            if (f->counts)
-                amax = count(amax, u, stored, lanes, f);
-        }
+    const __mmask16 low = first(n), high = first(n > VEC ? n - VEC : 0);
+    for (size_t i = 0; i < m; i++) {
+        char *const row = (char *)c + i * f->stride * gsi_size_of(type);
+        const float *sum = sums + i * NR;
+        amax = finish16(row, _mm512_loadu_ps(sum), i, 0, low, f, type, amax);
+        if (high)
+            amax = finish16(row + VEC * gsi_size_of(type), _mm512_loadu_ps(sum + VEC), i, VEC, high,
+                            f, type, amax);
+    }
     if (f->counts) {
         const uint32_t top = _mm512_reduce_max_epu32(amax);
         f->counts->amax = f->counts->amax > top ? f->counts->amax : top;
@@ -301,9 +347,9 @@ static const gsi_gemm_isa isa = {
     .mr = MR,
     .nr = NR,
     .mr_room = MR_ROOM,
-    .m_tile = 36 * MR,
-    .n_tile = 24 * NR,
-    .a_room = 36 * MR_ROOM * GSI_KC,
+    .m_tile = MT * MR,
+    .n_tile = NT * NR,
+    .a_room = AR * MR_ROOM * GSI_KC,
     .copy = copy,
     .transpose = transpose,
     .multiply_rows = multiply_rows,

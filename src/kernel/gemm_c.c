@@ -43,14 +43,16 @@ static inline void multiply(float *sums, const float *a, size_t i_step, size_t k
 }
 
 static void multiply_rows(float *sums, const float *a, const float *b, size_t m, size_t n, size_t k,
-                          bool add)
+                          bool add, const gsi_ahead *ahead)
 {
+    (void)ahead;
     multiply(sums, a, GSI_KC, 1, b, m, n, k, add);
 }
 
 static void multiply_columns(float *sums, const float *a, const float *b, size_t m, size_t n,
-                             size_t k, bool add)
+                             size_t k, bool add, const gsi_ahead *ahead)
 {
+    (void)ahead;
     multiply(sums, a, 1, MR, b, m, n, k, add);
 }
 

@@ -146,6 +146,37 @@ static void pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, cons
     }
 }
 
+/* Lines of the stored matrix to ask for in the course of a multiplication by k: either row after
+ * row at column c, or, where k runs along the rows, 16 rows from row r abreast. */
+static gsi_ahead look_ahead(const gs_matrix *x, const void *data, size_t r, size_t c, bool abreast)
+{
+    const size_t row = x->stride * gsi_size_of(x->dtype);
+    return (gsi_ahead){.base = (uintptr_t)gsi_at(data, x->dtype, r * x->stride + c),
+                       .inner = row,
+                       .outer = abreast ? 16 * gsi_size_of(x->dtype) : 16 * row};
+}
+
+/* The panel of a that begins at row i. */
+static gsi_ahead ahead_a(const gs_matrix *x, const void *data, size_t i, size_t m, size_t k0)
+{
+    if (x->patches)
+        return (gsi_ahead){0};
+    return x->transposed ? look_ahead(x, data, k0, i + m - 1, false)
+                         : look_ahead(x, data, i, k0, true);
+}
+
+/* Part number `part` of the panel of b that begins at column j. */
+static gsi_ahead ahead_b(const gs_matrix *x, const void *data, size_t j, size_t n, size_t k0,
+                         size_t part)
+{
+    const size_t a_line = GSI_ALIGN / gsi_size_of(x->dtype);
+    if (x->patches || x->group)
+        return (gsi_ahead){0};
+    if (x->transposed)
+        return part * 16 < n ? look_ahead(x, data, j + part * 16, k0, true) : (gsi_ahead){0};
+    return part * a_line < n ? look_ahead(x, data, k0, j + part * a_line, false) : (gsi_ahead){0};
+}
+
 /* ---- the tile ---- */
 
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *scratch,
@@ -156,6 +187,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
                  *const bias = sums + p.sums;
     const void *const a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step);
     const void *const b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step);
+    const size_t c_size = gsi_size_of(g->c.dtype);
     gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
     gsi_finish f = {.dtype = g->c.dtype, .stride = g->c.stride, .beta = g->beta, .counts = counts};
     f.limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000} : gsi_limits_of(g->c.dtype);
@@ -166,29 +198,39 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
 
     for (size_t first = 0; first < p.blocks; first += p.chunk) {
         const size_t end = min_size(first + p.chunk, p.blocks);
-        for (size_t block = first; block < end; block++) {
-            const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-            for (size_t i = 0; i < t.m; i += isa->mr)
-                pack_a(isa, a + ((block - first) * p.panels + i / isa->mr) * panel_room(isa), &g->a,
-                       a_data, t.i0 + i, min_size(t.m - i, isa->mr), k0, k);
-        }
         for (size_t j = 0; j < t.n; j += isa->nr) {
             const size_t n = min_size(t.n - j, isa->nr);
             float *strip = sums + (p.strips == 1 ? 0 : j / isa->nr) * p.panels * isa->mr * isa->nr;
             for (size_t block = first; block < end; block++) {
                 const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-                const float *rows = a + (block - first) * p.panels * panel_room(isa);
+                float *const rows = a + (block - first) * p.panels * panel_room(isa);
                 pack_b(isa, b, &g->b, b_data, t.j0 + j, n, k0, k);
+                /* the next panel: of the chunk's next block, or of the next columns */
+                const bool down = block + 1 < end;
+                const size_t next_j = down ? j : j + isa->nr;
+                const size_t next_k0 = down ? k0 + GSI_KC : first * GSI_KC;
                 for (size_t i = 0; i < t.m; i += isa->mr) {
                     const size_t m = min_size(t.m - i, isa->mr);
-                    float *sum = strip + i * isa->nr;
-                    multiply(sum, rows + i / isa->mr * panel_room(isa), b, m, n, k, block > 0);
+                    const size_t at = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + j;
+                    char *const c = (char *)g->c.data + at * c_size;
+                    float *sum = strip + i * isa->nr, *panel = rows + i / isa->mr * panel_room(isa);
+                    if (j == 0)
+                        pack_a(isa, panel, &g->a, a_data, t.i0 + i, m, k0, k);
+                    gsi_ahead ahead[2] = {{(uintptr_t)panel, 0, 0}, {(uintptr_t)panel, 0, 0}};
+                    if (j == 0 && i + isa->mr < t.m)
+                        ahead[0] = ahead_a(&g->a, a_data, t.i0 + i + isa->mr,
+                                           min_size(t.m - i - isa->mr, isa->mr), k0);
+                    else if (j > 0 && block + 1 == p.blocks)
+                        ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * c_size, GSI_ALIGN};
+                    if (next_j < t.n)
+                        ahead[1] = ahead_b(&g->b, b_data, t.j0 + next_j,
+                                           min_size(t.n - next_j, isa->nr), next_k0, i / isa->mr);
+                    multiply(sum, panel, b, m, n, k, block > 0, ahead);
                     if (block + 1 < p.blocks)
                         continue;
-                    const size_t at = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + j;
                     f.column = g->bias && !g->bias_per_row ? bias + j : NULL;
                     f.row = g->bias && g->bias_per_row ? bias + i : NULL;
-                    isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sum, m, n, &f);
+                    isa->finish(c, sum, m, n, &f);
                 }
             }
         }
