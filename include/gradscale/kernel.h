@@ -48,7 +48,8 @@ typedef struct gs_context gs_context;
 typedef struct gs_config {
     gs_alloc alloc;       /* .resize NULL: malloc */
     gs_parallel parallel; /* .run NULL: a pool of our own */
-    unsigned threads;     /* of that pool, the caller counted, up to 4096; 0: one a CPU */
+    unsigned threads;     /* of that pool, the caller counted, up to 4096; 0: one a CPU. Of yours:
+                             how many bodies it may run at once; 0: not known */
     unsigned without_cpu; /* instruction sets not to use, gs_cpu flags; ~0u: the C reference */
 } gs_config;
 
@@ -173,6 +174,69 @@ enum { GS_MAX_LOG2_SCALE = 24 };
 /* half: GS_F16 or GS_BF16; log2_scale: 0 to 24. */
 GS_API gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale,
                                  gs_rounding *out);
+
+/* ---- products of matrices ---- */
+
+/* A convolution's operand: the matrix of patches of an array [images][h][w][c], which is never
+ * stored. Row (image, y, x), of a grid rows_h by rows_w an image, and column (ky, kx, channel) is
+ *
+ *     array[image][y * stride + ky - pad][x * stride + kx - pad][channel]
+ *
+ * or, where `spread`, the element whose product with the filter went to (y, x) of the image:
+ *
+ *     array[image][(y + pad - ky) / stride][(x + pad - kx) / stride][channel]
+ *
+ * and zero outside of the array and where the division leaves a remainder. With x
+ * [images][h][w][ci] and filters w [co][kh][kw][ci], all channels last,
+ *
+ *     y  = patches(x) w^T                  m images*yh*yw, n co, k kh*kw*ci
+ *     dw = dy^T patches(x)                 m co, n kh*kw*ci, k images*yh*yw
+ *     dx = spread patches(dy) w'           m images*h*w, n ci, k kh*kw*co
+ *
+ * where w' is w with its first two axes swapped: {w, .stride = kh*kw*ci, .group = co,
+ * .group_step = ci}. */
+typedef struct gs_patches {
+    size_t h, w, c;        /* of the array */
+    size_t rows_h, rows_w; /* of the grid of rows */
+    size_t kh, kw;         /* of the filter */
+    size_t stride, pad;
+    int spread;
+} gs_patches;
+
+/* Row i of the stored matrix begins at data + i * stride; in a batch, matrix z step * z further on.
+ * `transposed`: what is multiplied is the stored matrix's transpose. */
+typedef struct gs_matrix {
+    void *data; /* a and b are only read */
+    gs_dtype dtype;
+    size_t stride; /* elements, at least the length of a row */
+    size_t step;   /* elements; 0: the whole batch shares the matrix */
+    int transposed;
+    size_t group, group_step;  /* b only: rows come in groups, group_step elements apart; 0: no */
+    const gs_patches *patches; /* a or b: data is the array; the stride is not used */
+} gs_matrix;
+
+/* c = a b + bias + beta c for every matrix of a batch: c is m by n, a m by k, b k by n.
+ *
+ * For each element, k is cut into blocks of GS_GEMM_BLOCK. The products of a block are summed in
+ * f32, in order, with fma; the sums of the blocks are added in order; then the bias is added, then
+ * beta * c by fma, each with one rounding; then the sum is rounded to the type of c. A NaN is
+ * written as the quiet one without sign and payload. So the result is defined to the last bit. */
+#define GS_GEMM_BLOCK 384
+
+typedef struct gs_gemm {
+    size_t m, n, k;
+    size_t batch; /* matrices, at least 1 */
+    gs_matrix a, b, c;
+    float beta;       /* finite; 0: c is not read */
+    const void *bias; /* NULL: none; one a column, or one a row */
+    gs_dtype bias_dtype;
+    int bias_per_row;
+    gs_stats *stats; /* NULL: none; of what is written, added to what is there */
+} gs_gemm;
+
+/* Types are f32, f16 and bf16 in any mixture. c overlaps neither a nor b nor itself. What the stats
+ * count as subnormal and flushed is so in the type of c; they say nothing of sumsq and of where. */
+GS_API gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *gemm);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,8 @@
 #include "kernel/context.h"
 
+/* Of a caller's parallel-for that does not say: scratch that no body touches costs little. */
+enum { WORKERS_UNKNOWN = 16 };
+
 gs_status gs_context_create(gs_context **out, const gs_config *config)
 {
     const gs_config defaults = {0};
@@ -26,6 +29,9 @@ gs_status gs_context_create(gs_context **out, const gs_config *config)
         }
         ctx->parallel = gsi_pool_parallel(ctx->pool);
     }
+    ctx->workers = ctx->pool         ? gsi_pool_threads(ctx->pool)
+                   : config->threads ? config->threads
+                                     : WORKERS_UNKNOWN;
     *out = ctx;
     return GS_OK;
 }

@@ -1,0 +1,110 @@
+/* GEMM behind gs_gemm_run: who does what.
+ *
+ * The definition is in gradscale/kernel.h and, as plain loops, in gemm_ref.c. It leaves tiles,
+ * instruction sets and threads free, and this is how they are chosen:
+ *
+ *     gemm.c        checks, cuts c into tiles, shares them out among the threads
+ *     gemm_tile.c   one tile: a's rows packed for L2, then b a panel at a time, packed for L1
+ *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c
+ *                   what a tile is made of: copy, transpose, multiply, finish
+ *
+ * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
+ *
+ *     a panel of a   rows:    a[i * KC + k]       where k is contiguous in memory, or patches
+ *     [mr][k]        columns: a[k * mr_room + i]  where i is: no panel of a is ever transposed
+ *     a panel of b   b[k * nr + j]
+ *     [k][nr] */
+#ifndef GSI_KERNEL_GEMM_H
+#define GSI_KERNEL_GEMM_H
+
+#include "kernel/context.h"
+
+enum { GSI_KC = GS_GEMM_BLOCK };
+
+/* dst[r][c] = src[r][c] as f32 for r < rows, c < cols; zeros for cols <= c < pad. */
+typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                         gs_dtype type, size_t rows, size_t cols, size_t pad);
+
+/* dst[c][r] = src[r][c] as f32 for r < rows, c < cols; zeros for rows <= r < dst_stride, which is
+ * nr and at least rows. */
+typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                              gs_dtype type, size_t rows, size_t cols);
+
+/* What to ask of memory while multiplying, one line a k: base + k / 16 * outer + k % 16 * inner,
+ * bytes. Spread out, because a core waits when more than some 16 lines are under way. */
+typedef struct gsi_ahead {
+    uintptr_t base;
+    size_t inner, outer;
+} gsi_ahead;
+
+/* sums[i][j] = sum over k of a[i][k] b[k][j], in the order of the definition, added to what is
+ * there if `add`; for i < m <= mr and j < n rounded up as suits; sums is [mr][nr]. k <= KC.
+ * ahead[2]: of a, of b. */
+typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t m, size_t n,
+                             size_t k, bool add, const gsi_ahead *ahead);
+
+typedef struct gsi_finish {
+    gs_dtype dtype;
+    size_t stride;             /* of c */
+    float beta;                /* 0: c is not read */
+    const float *column, *row; /* bias, one of them or none */
+    gsi_limits limits;         /* of dtype */
+    gsi_counts *counts;        /* NULL: not asked for */
+} gsi_finish;
+
+/* c = sums + bias + beta c, rounded, for m by n elements; sums is [mr][nr]. */
+typedef void gsi_finish_fn(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f);
+
+typedef struct gsi_gemm_isa {
+    unsigned cpu;           /* gs_cpu flag, 0: none */
+    size_t mr, nr, mr_room; /* of a micro-tile; mr_room >= mr */
+    size_t m_tile, n_tile;  /* at most, of a tile */
+    size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
+    gsi_copy_fn *copy;
+    gsi_transpose_fn *transpose;
+    gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
+    gsi_finish_fn *finish;
+} gsi_gemm_isa;
+
+extern const gsi_gemm_isa gsi_gemm_c;
+/* NULL where the compiler's target has no such instructions */
+const gsi_gemm_isa *gsi_gemm_avx2(void);
+const gsi_gemm_isa *gsi_gemm_avx512(void);
+const gsi_gemm_isa *gsi_gemm_neon(void);
+
+/* The highest of the ladder that `cpu` allows. */
+const gsi_gemm_isa *gsi_gemm_isa_for(unsigned cpu);
+
+/* A part of a product: rows [i0, i0 + m), columns [j0, j0 + n) of matrix z of the batch. */
+typedef struct gsi_tile {
+    size_t z, i0, m, j0, n;
+} gsi_tile;
+
+/* Floats of scratch for tiles of m by n at most. */
+size_t gsi_tile_scratch(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k);
+
+/* counts are added to; NULL: not asked for. The caller has set the floating-point mode. */
+void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile, float *scratch,
+                  gsi_counts *counts);
+
+/* ---- for other layers ---- */
+
+gs_status gsi_gemm_check(gs_error *error, const gs_gemm *g);
+
+/* The product on the caller's thread, for use inside a parallel loop: nothing is checked, nothing
+ * allocated; scratch[gsi_gemm_scratch()] is aligned to GSI_ALIGN. */
+size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g); /* floats */
+void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch);
+
+/* The definition in plain loops. */
+void gsi_gemm_ref(const gs_gemm *g);
+
+static inline size_t gsi_size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
+
+/* Element i of an array of `type`. */
+static inline const void *gsi_at(const void *data, gs_dtype type, size_t i)
+{
+    return (const char *)data + i * gsi_size_of(type);
+}
+
+#endif

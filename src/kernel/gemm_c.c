@@ -1,0 +1,114 @@
+/* Plain C: for machines without a variant of their own, and to run the driver with other sizes. */
+#include "kernel/gemm.h"
+
+#include <math.h>
+
+enum { MR = 4, NR = 8 };
+
+static float widen(const void *src, size_t i, gs_dtype type)
+{
+    if (type == GS_F32)
+        return ((const float *)src)[i];
+    const uint16_t code = ((const uint16_t *)src)[i];
+    return type == GS_F16 ? gs_f16_to_f32(code) : gs_bf16_to_f32(code);
+}
+
+static void copy(float *dst, size_t dst_stride, const void *src, size_t src_stride, gs_dtype type,
+                 size_t rows, size_t cols, size_t pad)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < pad; c++)
+            dst[r * dst_stride + c] = c < cols ? widen(src, r * src_stride + c, type) : 0;
+}
+
+static void transpose(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                      gs_dtype type, size_t rows, size_t cols)
+{
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < dst_stride; r++)
+            dst[c * dst_stride + r] = r < rows ? widen(src, r * src_stride + c, type) : 0;
+}
+
+static inline void multiply(float *sums, const float *a, size_t i_step, size_t k_step,
+                            const float *b, size_t m, size_t n, size_t k, bool add)
+{
+    for (size_t i = 0; i < m; i++) {
+        float sum[NR] = {0};
+        for (size_t p = 0; p < k; p++)
+            for (size_t j = 0; j < n; j++)
+                sum[j] = fmaf(a[i * i_step + p * k_step], b[p * NR + j], sum[j]);
+        for (size_t j = 0; j < n; j++)
+            sums[i * NR + j] = add ? sums[i * NR + j] + sum[j] : sum[j];
+    }
+}
+
+static void multiply_rows(float *sums, const float *a, const float *b, size_t m, size_t n, size_t k,
+                          bool add, const gsi_ahead *ahead)
+{
+    (void)ahead;
+    multiply(sums, a, GSI_KC, 1, b, m, n, k, add);
+}
+
+static void multiply_columns(float *sums, const float *a, const float *b, size_t m, size_t n,
+                             size_t k, bool add, const gsi_ahead *ahead)
+{
+    (void)ahead;
+    multiply(sums, a, 1, MR, b, m, n, k, add);
+}
+
+static void store(void *c, size_t i, float sum, const gsi_finish *f)
+{
+    const uint32_t u = gsi_bits(sum);
+    uint32_t stored = u; /* as f32 */
+    if (f->dtype == GS_F32) {
+        ((float *)c)[i] = sum;
+    } else {
+        const gsi_row row = f->dtype == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+        const uint32_t code = gsi_narrow(u, row, GSI_NEAREST, false);
+        ((uint16_t *)c)[i] = (uint16_t)code;
+        stored = gsi_widen(code, row);
+    }
+    if (!f->counts)
+        return;
+    gsi_counts *n = f->counts;
+    const uint32_t mag = gsi_magnitude(u), top = gsi_magnitude(stored);
+    n->zero += mag == 0;
+    n->flushed += mag > 0 && mag < f->limits.flushed;
+    n->subnormal += mag >= f->limits.flushed && mag < f->limits.subnormal;
+    n->inf += top == GSI_F32_INF;
+    n->nan += top > GSI_F32_INF;
+    if (top < GSI_F32_INF && top > n->amax)
+        n->amax = top;
+}
+
+static void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            const size_t at = i * f->stride + j;
+            float sum = sums[i * NR + j];
+            if (f->column)
+                sum += f->column[j];
+            if (f->row)
+                sum += f->row[i];
+            if (f->beta != 0)
+                sum = fmaf(f->beta, widen(c, at, f->dtype), sum);
+            if (gsi_magnitude(gsi_bits(sum)) > GSI_F32_INF)
+                sum = gsi_float(GSI_F32_INF | 0x400000);
+            store(c, at, sum, f);
+        }
+}
+
+const gsi_gemm_isa gsi_gemm_c = {
+    .mr = MR,
+    .nr = NR,
+    .mr_room = MR,
+    .m_tile = 128,
+    .n_tile = 512,
+    .a_room = 1 << 16,
+    .copy = copy,
+    .transpose = transpose,
+    .multiply_rows = multiply_rows,
+    .multiply_columns = multiply_columns,
+    .finish = finish,
+};

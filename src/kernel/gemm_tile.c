@@ -1,0 +1,238 @@
+/* One tile of a product, on one thread.
+ *
+ *     for each chunk of k                      all of it, if a's rows then fit in L2
+ *         pack a's rows                        -> L2
+ *         for each panel of b's columns
+ *             for each block of the chunk
+ *                 pack b's panel               -> L1
+ *                 for each panel of a's rows   multiply; after the last block, finish
+ *
+ * Every panel of b is used right after it is written. So a product with few rows, which is bound by
+ * reading b, needs no path of its own: it reads b once, in its own width, in order. */
+#include "kernel/gemm.h"
+
+typedef struct plan {
+    size_t panels;           /* of a's rows */
+    size_t blocks, chunk;    /* of k; blocks a chunk */
+    size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
+    size_t a, b, sums, bias; /* floats */
+} plan;
+
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
+
+static size_t panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
+
+static plan make_plan(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
+{
+    plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(k, GSI_KC), 1)};
+    const size_t block = p.panels * panel_room(isa);
+    p.chunk = min_size(max_size(isa->a_room / block, 1), p.blocks);
+    p.strips = p.chunk == p.blocks ? 1 : parts(n, isa->nr);
+    p.a = p.chunk * block;
+    p.b = isa->nr * GSI_KC;
+    p.sums = p.strips * p.panels * isa->mr * isa->nr;
+    p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
+    return p;
+}
+
+size_t gsi_tile_scratch(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
+{
+    const plan p = make_plan(isa, m, n, k);
+    const size_t line = GSI_ALIGN / sizeof(float);
+    return parts(p.a + p.b + p.sums + p.bias, line) * line;
+}
+
+/* ---- packing ---- */
+
+/* Columns of patches that lie side by side in the array: those of a row of the filter, or of one
+ * place of it where they are spread. Those outside of [begin, end) are zero. */
+typedef struct line {
+    ptrdiff_t at; /* where column 0 of the line lies, or would */
+    size_t begin, end;
+} line;
+
+static size_t line_length(const gs_patches *p) { return p->spread ? p->c : p->kw * p->c; }
+
+/* The place that position y of the grid and k of the filter read; -1: none. */
+static ptrdiff_t place(size_t y, size_t k, size_t length, const gs_patches *p)
+{
+    ptrdiff_t at = (ptrdiff_t)(y + p->pad) - (ptrdiff_t)k;
+    if (!p->spread)
+        at = (ptrdiff_t)(y * p->stride + k) - (ptrdiff_t)p->pad;
+    else if (at >= 0)
+        at = at % (ptrdiff_t)p->stride ? -1 : at / (ptrdiff_t)p->stride;
+    return at < (ptrdiff_t)length ? at : -1;
+}
+
+static line find_line(const gs_patches *p, size_t row, size_t number)
+{
+    const size_t image = row / (p->rows_h * p->rows_w);
+    const size_t y = row / p->rows_w % p->rows_h, x = row % p->rows_w;
+    const ptrdiff_t iy = place(y, p->spread ? number / p->kw : number, p->h, p);
+    if (iy < 0)
+        return (line){0};
+    const ptrdiff_t above = (ptrdiff_t)(image * p->h + (size_t)iy) * (ptrdiff_t)p->w;
+    if (p->spread) {
+        const ptrdiff_t ix = place(x, number % p->kw, p->w, p);
+        return ix < 0 ? (line){0} : (line){(above + ix) * (ptrdiff_t)p->c, 0, p->c};
+    }
+    const ptrdiff_t left = (ptrdiff_t)(x * p->stride) - (ptrdiff_t)p->pad;
+    const ptrdiff_t right = (ptrdiff_t)p->w - left; /* filter columns up to the array's end */
+    const size_t first = left < 0 ? min_size((size_t)-left, p->kw) : 0;
+    const size_t last = right < 0 ? 0 : min_size((size_t)right, p->kw);
+    return (line){(above + left) * (ptrdiff_t)p->c, first * p->c, max_size(first, last) * p->c};
+}
+
+/* dst[0..n) = columns [first, first + n) of a row of patches. */
+static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_copy_fn *copy,
+                         size_t row, size_t first, size_t n)
+{
+    const size_t length = line_length(x->patches);
+    for (size_t done = 0; done < n;) {
+        const size_t number = (first + done) / length, from = (first + done) % length;
+        const size_t take = min_size(length - from, n - done);
+        const line l = find_line(x->patches, row, number);
+        const size_t begin = min_size(max_size(l.begin, from), from + take);
+        const size_t end = max_size(min_size(l.end, from + take), begin);
+        float *out = dst + done;
+        memset(out, 0, (begin - from) * sizeof *out);
+        if (end > begin)
+            copy(out + (begin - from), 0, gsi_at(data, x->dtype, (size_t)(l.at + (ptrdiff_t)begin)),
+                 0, x->dtype, 1, end - begin, end - begin);
+        memset(out + (end - from), 0, (from + take - end) * sizeof *out);
+        done += take;
+    }
+}
+
+/* A panel of m rows from row i, k from k0. */
+static void pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                   size_t i, size_t m, size_t k0, size_t k)
+{
+    gsi_copy_fn *copy = isa->copy;
+    if (x->patches)
+        for (size_t r = 0; r < m; r++)
+            pack_patches(dst + r * GSI_KC, x, data, copy, i + r, k0, k);
+    else if (x->transposed)
+        copy(dst, isa->mr_room, gsi_at(data, x->dtype, k0 * x->stride + i), x->stride, x->dtype, k,
+             m, m);
+    else
+        copy(dst, GSI_KC, gsi_at(data, x->dtype, i * x->stride + k0), x->stride, x->dtype, m, k, k);
+}
+
+/* A panel of n columns from column j, k from k0. */
+static void pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                   size_t j, size_t n, size_t k0, size_t k)
+{
+    const size_t nr = isa->nr;
+    gsi_copy_fn *copy = isa->copy;
+    if (x->patches) {
+        for (size_t r = 0; r < k; r++) {
+            pack_patches(dst + r * nr, x, data, copy, k0 + r, j, n);
+            memset(dst + r * nr + n, 0, (nr - n) * sizeof *dst);
+        }
+    } else if (x->transposed) {
+        isa->transpose(dst, nr, gsi_at(data, x->dtype, j * x->stride + k0), x->stride, x->dtype, n,
+                       k);
+    } else if (x->group) {
+        for (size_t r = k0, take; r < k0 + k; r += take, dst += take * nr) {
+            const size_t in = r % x->group, at = r / x->group * x->group_step + in * x->stride;
+            take = min_size(x->group - in, k0 + k - r);
+            copy(dst, nr, gsi_at(data, x->dtype, at + j), x->stride, x->dtype, take, n, nr);
+        }
+    } else {
+        copy(dst, nr, gsi_at(data, x->dtype, k0 * x->stride + j), x->stride, x->dtype, k, n, nr);
+    }
+}
+
+/* Lines of the stored matrix to ask for in the course of a multiplication by k: either row after
+ * row at column c, or, where k runs along the rows, 16 rows from row r abreast. */
+static gsi_ahead look_ahead(const gs_matrix *x, const void *data, size_t r, size_t c, bool abreast)
+{
+    const size_t row = x->stride * gsi_size_of(x->dtype);
+    return (gsi_ahead){.base = (uintptr_t)gsi_at(data, x->dtype, r * x->stride + c),
+                       .inner = row,
+                       .outer = abreast ? 16 * gsi_size_of(x->dtype) : 16 * row};
+}
+
+/* The panel of a that begins at row i. */
+static gsi_ahead ahead_a(const gs_matrix *x, const void *data, size_t i, size_t m, size_t k0)
+{
+    if (x->patches)
+        return (gsi_ahead){0};
+    return x->transposed ? look_ahead(x, data, k0, i + m - 1, false)
+                         : look_ahead(x, data, i, k0, true);
+}
+
+/* Part number `part` of the panel of b that begins at column j. */
+static gsi_ahead ahead_b(const gs_matrix *x, const void *data, size_t j, size_t n, size_t k0,
+                         size_t part)
+{
+    const size_t a_line = GSI_ALIGN / gsi_size_of(x->dtype);
+    if (x->patches || x->group)
+        return (gsi_ahead){0};
+    if (x->transposed)
+        return part * 16 < n ? look_ahead(x, data, j + part * 16, k0, true) : (gsi_ahead){0};
+    return part * a_line < n ? look_ahead(x, data, k0, j + part * a_line, false) : (gsi_ahead){0};
+}
+
+/* ---- the tile ---- */
+
+void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *scratch,
+                  gsi_counts *counts)
+{
+    const plan p = make_plan(isa, t.m, t.n, g->k);
+    float *const a = scratch, *const b = a + p.a, *const sums = b + p.b,
+                 *const bias = sums + p.sums;
+    const void *const a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step);
+    const void *const b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step);
+    const size_t c_size = gsi_size_of(g->c.dtype);
+    gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
+    gsi_finish f = {.dtype = g->c.dtype, .stride = g->c.stride, .beta = g->beta, .counts = counts};
+    f.limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000} : gsi_limits_of(g->c.dtype);
+    if (g->bias) {
+        const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
+        isa->copy(bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
+    }
+
+    for (size_t first = 0; first < p.blocks; first += p.chunk) {
+        const size_t end = min_size(first + p.chunk, p.blocks);
+        for (size_t j = 0; j < t.n; j += isa->nr) {
+            const size_t n = min_size(t.n - j, isa->nr);
+            float *strip = sums + (p.strips == 1 ? 0 : j / isa->nr) * p.panels * isa->mr * isa->nr;
+            for (size_t block = first; block < end; block++) {
+                const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
+                float *const rows = a + (block - first) * p.panels * panel_room(isa);
+                pack_b(isa, b, &g->b, b_data, t.j0 + j, n, k0, k);
+                /* the next panel: of the chunk's next block, or of the next columns */
+                const bool down = block + 1 < end;
+                const size_t next_j = down ? j : j + isa->nr;
+                const size_t next_k0 = down ? k0 + GSI_KC : first * GSI_KC;
+                for (size_t i = 0; i < t.m; i += isa->mr) {
+                    const size_t m = min_size(t.m - i, isa->mr);
+                    const size_t at = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + j;
+                    char *const c = (char *)g->c.data + at * c_size;
+                    float *sum = strip + i * isa->nr, *panel = rows + i / isa->mr * panel_room(isa);
+                    if (j == 0)
+                        pack_a(isa, panel, &g->a, a_data, t.i0 + i, m, k0, k);
+                    gsi_ahead ahead[2] = {{(uintptr_t)panel, 0, 0}, {(uintptr_t)panel, 0, 0}};
+                    if (j == 0 && i + isa->mr < t.m)
+                        ahead[0] = ahead_a(&g->a, a_data, t.i0 + i + isa->mr,
+                                           min_size(t.m - i - isa->mr, isa->mr), k0);
+                    else if (j > 0 && block + 1 == p.blocks)
+                        ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * c_size, GSI_ALIGN};
+                    if (next_j < t.n)
+                        ahead[1] = ahead_b(&g->b, b_data, t.j0 + next_j,
+                                           min_size(t.n - next_j, isa->nr), next_k0, i / isa->mr);
+                    multiply(sum, panel, b, m, n, k, block > 0, ahead);
+                    if (block + 1 < p.blocks)
+                        continue;
+                    f.column = g->bias && !g->bias_per_row ? bias + j : NULL;
+                    f.row = g->bias && g->bias_per_row ? bias + i : NULL;
+                    isa->finish(c, sum, m, n, &f);
+                }
+            }
+        }
+    }
+}
