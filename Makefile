@@ -63,8 +63,8 @@ ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_exp
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites deps test test-long test-arm run-tests demo bench bench-advise mutants install uninstall \
-        format check-format check-layers clean
+.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench bench-advise mutants \
+        install uninstall format check-format check-layers clean
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
@@ -122,7 +122,7 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 
 test-long:
-	@GS_LONG=1 $(MAKE) --no-print-directory test test-arm
+	@GS_LONG=1 $(MAKE) --no-print-directory test
 
 run-tests:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
@@ -145,8 +145,8 @@ mutants:
 
 demo:
 	@tools/deps.sh build
-	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log
+	@mkdir -p $(BUILD)
+	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
 
 bench: all
