@@ -846,7 +846,7 @@ static void test_histogram_step(void)
         CHECK(gs_tensors_exponents(ctx, list, 1, &x, NULL) == GS_OK);
         gs_step_begin(&step, &s);
         gs_step_exponents(&step, &s, &x);
-        CHECK(step.elements == N - (isinf(rows[i].top) ? 1 : 0));
+        CHECK(step.elements == (isinf(rows[i].top) ? N - 1u : N));
         const gs_verdict v = gs_step_end(&step, &s);
         CHECK(v.action == (isinf(rows[i].top) ? GS_SKIP : GS_APPLY));
         CHECK_MSG(v.scale == step.scale * rows[i].factor, "row %zu: %g to %g", i, step.scale,
