@@ -55,7 +55,7 @@ SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
              $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter %/test_base %/test_num %/test_lists %/test_scaler %/checkkern,$(SUITES))
+ARM     := $(filter %/test_base %/test_num %/test_lists %/test_scaler %/test_gemm %/checkkern,$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
