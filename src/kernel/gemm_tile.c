@@ -41,7 +41,9 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
 {
     const plan p = make_plan(isa, m, n, k);
     const size_t line = GSI_ALIGN / sizeof(float);
-    return parts(p.a + p.b + p.sums + p.bias, line) * line;
+    /* A smaller tile packs more blocks at once, up to a_room. */
+    const size_t a = max_size(min_size(isa->a_room, p.blocks * p.panels * panel_room(isa)), p.a);
+    return parts(a + p.b + p.sums + p.bias, line) * line;
 }
 
 /* ---- packing ---- */
