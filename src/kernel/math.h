@@ -39,9 +39,8 @@ INLINE vf exp_f32(vf x)
 
     /* times 2^n in the exponent: between the limits below it neither wraps nor reaches 0 */
     const vf scaled = (vf)((vu)p + ((vu)t << 23));
-    vf y = select(x < -0x1.5d589ep+6f, (vf){0}, scaled);
-    y = select(x > 0x1.62e42ep+6f, splat(gsi_float(GSI_F32_INF)), y);
-    return select(is_nan(x), x, y);
+    const vf y = select(x < -0x1.5d589ep+6f, (vf){0}, scaled);
+    return select(x <= 0x1.62e42ep+6f, y, x + gsi_float(GSI_F32_INF)); /* Inf, or NaN */
 }
 
 INLINE vf log_f32(vf x)

@@ -38,7 +38,7 @@ typedef struct gsi_out {
 static inline gsi_in gsi_in_at(gsi_in x, size_t i)
 {
     const size_t bytes = x.type == GS_F32 ? 4 : 2;
-    return (gsi_in){x.data ? (const char *)x.data + i * bytes : NULL, x.type};
+    return (gsi_in){(const char *)x.data + i * bytes, x.type};
 }
 
 static inline gsi_out gsi_out_at(gsi_out y, size_t i)

@@ -7,8 +7,8 @@ INLINE float row_max(gsi_in x, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         const pack p = cut(load(x, i, m), m, low);
-        EACH(k)
-        top.v[k] = max_f32(p.v[k], top.v[k]);
+        EACH (k)
+            top.v[k] = max_f32(p.v[k], top.v[k]);
     }
     return fold_max(top);
 }
@@ -20,8 +20,8 @@ INLINE float row_exp_sum(gsi_in x, float top, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         pack p = load(x, i, m);
-        EACH(k)
-        p.v[k] = exp_f32(p.v[k] - top);
+        EACH (k)
+            p.v[k] = exp_f32(p.v[k] - top);
         sum_add(&s, i, cut(p, m, 0));
     }
     return sum_fold(&s);
@@ -37,15 +37,16 @@ INLINE float row_logsumexp(gsi_in x, size_t cols)
 
 TARGET static uint32_t KERNEL(softmax)(gsi_out y, gsi_in x, size_t rows, size_t cols)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     for (size_t r = 0; r < rows; r++) {
         const gsi_in row = gsi_in_at(x, r * cols);
         const float top = row_max(row, cols), scale = 1.0f / row_exp_sum(row, top, cols);
         for (size_t i = 0; i < cols; i += LANES) {
             const size_t m = left(cols, i);
             pack p = load(row, i, m);
-            EACH(k)
-            p.v[k] = exp_f32(p.v[k] - top) * scale;
+            EACH (k)
+                p.v[k] = exp_f32(p.v[k] - top) * scale;
             store(&s, r * cols + i, m, p);
         }
     }
@@ -55,7 +56,8 @@ TARGET static uint32_t KERNEL(softmax)(gsi_out y, gsi_in x, size_t rows, size_t 
 TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y, size_t rows,
                                                 size_t cols)
 {
-    sink s = sink_of(dx);
+    tally counted;
+    sink s = sink_of(dx, &counted);
     for (size_t r = 0; r < rows; r++) {
         const gsi_in dyr = gsi_in_at(dy, r * cols), yr = gsi_in_at(y, r * cols);
         row_sum dot = sum_none();
@@ -63,8 +65,8 @@ TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y,
             const size_t m = left(cols, i);
             const pack d = load(dyr, i, m);
             pack p = load(yr, i, m);
-            EACH(k)
-            p.v[k] *= d.v[k];
+            EACH (k)
+                p.v[k] *= d.v[k];
             sum_add(&dot, i, p);
         }
         const float mean = sum_fold(&dot); /* of dy, under the distribution y */
@@ -72,8 +74,8 @@ TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y,
             const size_t m = left(cols, i);
             const pack d = load(dyr, i, m);
             pack p = load(yr, i, m);
-            EACH(k)
-            p.v[k] *= d.v[k] - mean;
+            EACH (k)
+                p.v[k] *= d.v[k] - mean;
             store(&s, r * cols + i, m, p);
         }
     }
@@ -112,7 +114,8 @@ TARGET static uint32_t KERNEL(cross_entropy_backward)(gsi_out d, gsi_in logits,
                                                       const int32_t *target, const float *lse,
                                                       float seed, size_t rows, size_t cols)
 {
-    sink s = sink_of(d);
+    tally counted;
+    sink s = sink_of(d, &counted);
     for (size_t r = 0; r < rows; r++) {
         const gsi_in row = gsi_in_at(logits, r * cols);
         const bool ignored = target[r] < 0;
@@ -122,8 +125,8 @@ TARGET static uint32_t KERNEL(cross_entropy_backward)(gsi_out d, gsi_in logits,
             pack p = all(0);
             if (!ignored) {
                 p = load(row, i, m);
-                EACH(k)
-                p.v[k] = exp_f32(p.v[k] - lse[r]);
+                EACH (k)
+                    p.v[k] = exp_f32(p.v[k] - lse[r]);
             }
             if (hot - i < LANES) {
                 float room[LANES];
@@ -131,8 +134,8 @@ TARGET static uint32_t KERNEL(cross_entropy_backward)(gsi_out d, gsi_in logits,
                 room[hot - i] -= 1.0f;
                 memcpy(&p, room, sizeof room);
             }
-            EACH(k)
-            p.v[k] *= seed;
+            EACH (k)
+                p.v[k] *= seed;
             store(&s, r * cols + i, m, p);
         }
     }
@@ -146,8 +149,8 @@ TARGET static float KERNEL(square_error)(gsi_in a, gsi_in b, size_t n)
         const size_t m = left(n, i);
         pack p = load(a, i, m);
         const pack q = load(b, i, m);
-        EACH(k)
-        p.v[k] = (p.v[k] - q.v[k]) * (p.v[k] - q.v[k]);
+        EACH (k)
+            p.v[k] = (p.v[k] - q.v[k]) * (p.v[k] - q.v[k]);
         sum_add(&s, i, p);
     }
     return sum_fold(&s);
@@ -158,7 +161,8 @@ TARGET static float KERNEL(square_error)(gsi_in a, gsi_in b, size_t n)
 TARGET static uint32_t KERNEL(gather)(gsi_out y, gsi_in table, const int32_t *index, size_t rows,
                                       size_t cols)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     for (size_t r = 0; r < rows; r++) {
         const gsi_in row = gsi_in_at(table, (size_t)index[r] * cols);
         for (size_t i = 0; i < cols; i += LANES) {

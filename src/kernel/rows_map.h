@@ -24,12 +24,13 @@ INLINE vf apply(map_op op, vf x)
 
 INLINE uint32_t map(gsi_out y, gsi_in x, size_t n, map_op op)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         pack p = load(x, i, m);
-        EACH(k)
-        p.v[k] = apply(op, p.v[k]);
+        EACH (k)
+            p.v[k] = apply(op, p.v[k]);
         store(&s, i, m, p);
     }
     return sink_end(&s);
@@ -37,13 +38,13 @@ INLINE uint32_t map(gsi_out y, gsi_in x, size_t n, map_op op)
 
 INLINE uint32_t map_backward(gsi_out dx, gsi_in dy, gsi_in x, size_t n, map_op op)
 {
-    sink s = sink_of(dx);
+    tally counted;
+    sink s = sink_of(dx, &counted);
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         const pack p = load(x, i, m);
         pack d = load(dy, i, m);
-        EACH(k)
-        {
+        EACH (k) {
             if (op == RELU)
                 d.v[k] = select(p.v[k] <= 0.0f, (vf){0}, d.v[k]);
             else
@@ -86,8 +87,7 @@ INLINE void zip(sink *s, size_t first, gsi_in a, gsi_in b, size_t n, pair_op op,
         const size_t m = left(n, i);
         pack p = load(a, i, m);
         const pack q = load(b, i, m);
-        EACH(k)
-        {
+        EACH (k) {
             if (op == ADD)
                 p.v[k] += q.v[k];
             else if (op == MUL)
@@ -101,14 +101,16 @@ INLINE void zip(sink *s, size_t first, gsi_in a, gsi_in b, size_t n, pair_op op,
 
 INLINE uint32_t zip_all(gsi_out y, gsi_in a, gsi_in b, size_t n, pair_op op, float factor)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     zip(&s, 0, a, b, n, op, factor);
     return sink_end(&s);
 }
 
 INLINE uint32_t zip_rows(gsi_out y, gsi_in a, gsi_in row, size_t rows, size_t cols, pair_op op)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     for (size_t r = 0; r < rows; r++)
         zip(&s, r * cols, gsi_in_at(a, r * cols), row, cols, op, 1);
     return sink_end(&s);

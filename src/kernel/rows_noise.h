@@ -22,8 +22,7 @@ INLINE void philox_group(word out[4], uint64_t seed, uint64_t group)
     uint32_t first[BLOCKS];
     for (uint32_t b = 0; b < BLOCKS; b++)
         first[b] = (uint32_t)(group * BLOCKS) + b; /* a group never crosses 2^32 */
-    UNROLL for (int w = 0; w < WORDS; w++)
-    {
+    for (int w = 0; w < WORDS; w++) {
         vu c0, c1 = (vu){0} + (uint32_t)(group * BLOCKS >> 32), c2 = {0}, c3 = {0};
         uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
         memcpy(&c0, first + w * WIDTH, sizeof c0);
@@ -48,7 +47,8 @@ INLINE void philox_group(word out[4], uint64_t seed, uint64_t group)
 /* Of the 32 elements that share a word, the first 16 take the low halves. */
 TARGET static uint32_t KERNEL(dropout)(gsi_out y, gsi_in x, size_t n, const gsi_dropout *how)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     const int32_t threshold = (int32_t)how->threshold;
     const float scale = how->scale;
     word words[4];
@@ -57,8 +57,7 @@ TARGET static uint32_t KERNEL(dropout)(gsi_out y, gsi_in x, size_t n, const gsi_
         if (quarter == 0)
             philox_group(words, how->seed, (how->first + i) / GSI_RANDOM_GROUP);
         pack p = load(x, i, m);
-        EACH(k)
-        {
+        EACH (k) {
             const vu bits = words[quarter].v[k % WORDS];
             const vu random = k < WORDS ? bits & 0xFFFF : bits >> 16;
             p.v[k] = select((vi)random < threshold, (vf){0}, p.v[k] * scale);
@@ -72,13 +71,13 @@ TARGET static uint32_t KERNEL(dropout)(gsi_out y, gsi_in x, size_t n, const gsi_
 
 TARGET static uint32_t KERNEL(fake_quant)(gsi_out y, gsi_in x, size_t n, const gsi_quant *how)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     const gsi_quant q = *how;
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         pack p = load(x, i, m);
-        EACH(k)
-        {
+        EACH (k) {
             vf t = p.v[k] * q.multiplier;
             t = select(t < q.low, splat(q.low), select(t > q.high, splat(q.high), t));
             /* the sign of a zero stays that of the number, as rint keeps it */
@@ -92,13 +91,14 @@ TARGET static uint32_t KERNEL(fake_quant)(gsi_out y, gsi_in x, size_t n, const g
 TARGET static uint32_t KERNEL(fake_quant_backward)(gsi_out dx, gsi_in dy, gsi_in x, size_t n,
                                                    const gsi_quant *how)
 {
-    sink s = sink_of(dx);
+    tally counted;
+    sink s = sink_of(dx, &counted);
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         const pack p = load(x, i, m);
         pack d = load(dy, i, m);
-        EACH(k)
-        d.v[k] = select(magnitude(p.v[k]) <= how->amax, d.v[k], (vf){0});
+        EACH (k)
+            d.v[k] = select(magnitude(p.v[k]) <= how->amax, d.v[k], (vf){0});
         store(&s, i, m, d);
     }
     return sink_end(&s);

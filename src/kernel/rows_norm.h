@@ -10,8 +10,8 @@ INLINE pack load_product(gsi_in a, gsi_in b, size_t i, size_t m)
     pack p = load(a, i, m);
     if (b.data) {
         const pack q = load(b, i, m);
-        EACH(k)
-        p.v[k] *= q.v[k];
+        EACH (k)
+            p.v[k] *= q.v[k];
     }
     return p;
 }
@@ -27,8 +27,7 @@ INLINE void colsum_block(float part[TILE], gsi_in a, gsi_in b, size_t rows, size
             const pack p0 = load_product(a, b, at, m), p1 = load_product(a, b, at + stride, m);
             const pack p2 = load_product(a, b, at + 2 * stride, m);
             const pack p3 = load_product(a, b, at + 3 * stride, m);
-            EACH(k)
-            {
+            EACH (k) {
                 float *to = part + i + k * WIDTH;
                 store_f32v(to, load_f32v(to) + ((p0.v[k] + p1.v[k]) + (p2.v[k] + p3.v[k])));
             }
@@ -36,8 +35,7 @@ INLINE void colsum_block(float part[TILE], gsi_in a, gsi_in b, size_t rows, size
     for (; r < rows; r++)
         for (size_t i = 0; i < cols; i += LANES) {
             const pack p = load_product(a, b, r * stride + i, left(cols, i));
-            EACH(k)
-            {
+            EACH (k) {
                 float *to = part + i + k * WIDTH;
                 store_f32v(to, load_f32v(to) + p.v[k]);
             }
@@ -54,7 +52,8 @@ TARGET static void KERNEL(colsum)(float *sum, gsi_in a, gsi_in b, size_t rows, s
             const size_t count = rows - r < ROW_BLOCK ? rows - r : ROW_BLOCK;
             const size_t at = r * stride + c;
             float part[TILE] = {0};
-            colsum_block(part, gsi_in_at(a, at), gsi_in_at(b, at), count, width, stride);
+            colsum_block(part, gsi_in_at(a, at), b.data ? gsi_in_at(b, at) : b, count, width,
+                         stride);
             for (size_t i = 0; i < TILE; i += WIDTH)
                 store_f32v(total + i, load_f32v(total + i) + load_f32v(part + i));
         }
@@ -78,8 +77,8 @@ INLINE float row_variance(gsi_in x, float mean, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         pack p = load(x, i, m);
-        EACH(k)
-        p.v[k] = (p.v[k] - mean) * (p.v[k] - mean);
+        EACH (k)
+            p.v[k] = (p.v[k] - mean) * (p.v[k] - mean);
         sum_add(&s, i, cut(p, m, 0));
     }
     return sum_fold(&s) / (float)cols;
@@ -89,7 +88,8 @@ TARGET static uint32_t KERNEL(layernorm)(gsi_out y, float *mean, float *rstd, gs
                                          gsi_in gamma, gsi_in beta, size_t rows, size_t cols,
                                          float eps)
 {
-    sink s = sink_of(y);
+    tally counted;
+    sink s = sink_of(y, &counted);
     for (size_t r = 0; r < rows && cols > 0; r++) {
         const gsi_in row = gsi_in_at(x, r * cols);
         const float center = row_mean(row, cols);
@@ -98,8 +98,8 @@ TARGET static uint32_t KERNEL(layernorm)(gsi_out y, float *mean, float *rstd, gs
             const size_t m = left(cols, i);
             pack p = load(row, i, m);
             const pack g = load(gamma, i, m), b = load(beta, i, m);
-            EACH(k)
-            p.v[k] = (p.v[k] - center) * scale * g.v[k] + b.v[k];
+            EACH (k)
+                p.v[k] = (p.v[k] - center) * scale * g.v[k] + b.v[k];
             store(&s, r * cols + i, m, p);
         }
         mean[r] = center;
@@ -113,8 +113,8 @@ INLINE void add_to(float *sum, size_t i, size_t m, pack x)
 {
     const gsi_in now = {sum, GS_F32};
     pack p = load(now, i, m);
-    EACH(k)
-    p.v[k] += x.v[k];
+    EACH (k)
+        p.v[k] += x.v[k];
     if (m == LANES)
         store_whole(sum + i, GS_F32, p);
     else
@@ -128,7 +128,8 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
                                                   const float *rstd, gsi_in gamma, size_t rows,
                                                   size_t cols)
 {
-    sink s = sink_of(dx);
+    tally counted;
+    sink s = sink_of(dx, &counted);
     for (size_t r = 0; r < rows && cols > 0; r++) {
         const gsi_in xr = gsi_in_at(x, r * cols), dyr = gsi_in_at(dy, r * cols);
         const float center = mean[r], scale = rstd[r];
@@ -137,12 +138,11 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
             const size_t m = left(cols, i);
             pack d = load(dyr, i, m), h = load(xr, i, m);
             const pack g = load(gamma, i, m);
-            EACH(k)
-            h.v[k] = (h.v[k] - center) * scale * d.v[k];
+            EACH (k)
+                h.v[k] = (h.v[k] - center) * scale * d.v[k];
             add_to(dgamma, i, m, h);
             add_to(dbeta, i, m, d);
-            EACH(k)
-            {
+            EACH (k) {
                 h.v[k] *= g.v[k]; /* (dy xhat) gamma, 0 in lanes past the end: dy is */
                 d.v[k] *= g.v[k];
             }
@@ -155,8 +155,7 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
             const size_t m = left(cols, i);
             pack d = load(dyr, i, m);
             const pack h = load(xr, i, m), g = load(gamma, i, m);
-            EACH(k)
-            {
+            EACH (k) {
                 const vf hat = (h.v[k] - center) * scale;
                 d.v[k] = (d.v[k] * g.v[k] - g_mean - hat * gx_mean) * scale;
             }

@@ -31,8 +31,8 @@ typedef struct pack {
 INLINE pack all(float x)
 {
     pack p;
-    EACH(k)
-    p.v[k] = splat(x);
+    EACH (k)
+        p.v[k] = splat(x);
     return p;
 }
 
@@ -64,14 +64,14 @@ INLINE pack load_whole(const void *data, gs_dtype type)
 {
     pack p;
     if (type == GS_F32) {
-        EACH(k)
-        p.v[k] = load_f32v((const float *)data + k * WIDTH);
+        EACH (k)
+            p.v[k] = load_f32v((const float *)data + k * WIDTH);
     } else if (type == GS_F16) {
-        EACH(k)
-        p.v[k] = load_f16((const uint16_t *)data + k * WIDTH);
+        EACH (k)
+            p.v[k] = load_f16((const uint16_t *)data + k * WIDTH);
     } else {
-        EACH(k)
-        p.v[k] = load_bf16v((const uint16_t *)data + k * WIDTH);
+        EACH (k)
+            p.v[k] = load_bf16v((const uint16_t *)data + k * WIDTH);
     }
     return p;
 }
@@ -115,28 +115,23 @@ typedef struct tally {
     vi inf, nan, zero, flushed, subnormal;
     vi amax;      /* of what stays finite */
     size_t spare; /* lanes that held no element: they count as zeros */
+    gsi_limits limits;
 } tally;
 
-/* A destination, and the largest magnitude before rounding. */
+/* A destination, and the largest magnitude before rounding. The tally, if anything is counted, is
+ * a pointer so that the rest can live in registers. */
 typedef struct sink {
     gsi_out out;
     vi top;
-    gsi_limits limits; /* this and the next only if out.counts */
-    tally tally;
+    tally *tally;
 } sink;
 
-INLINE gsi_limits limits_of(gs_dtype type)
+INLINE sink sink_of(gsi_out out, tally *t)
 {
     const gsi_limits f32 = {1, 0x00800000};
-    return type == GS_F32 ? f32 : gsi_limits_of(type);
-}
-
-INLINE sink sink_of(gsi_out out)
-{
-    sink s = {.out = out};
     if (out.counts)
-        s.limits = limits_of(out.type);
-    return s;
+        *t = (tally){.limits = out.type == GS_F32 ? f32 : gsi_limits_of(out.type)};
+    return (sink){.out = out, .top = (vi){0}, .tally = t};
 }
 
 /* Stored as Inf from here on. */
@@ -145,13 +140,12 @@ INLINE uint32_t overflow_of(gs_dtype type)
     return type == GS_F32 ? GSI_F32_INF : type == GS_F16 ? 0x477FF000 : 0x7F7F8000;
 }
 
-TARGET static __attribute__((noinline)) void count_pack(sink *s, const pack *x, size_t m)
+TARGET static __attribute__((noinline)) void count_pack(tally *t, const pack *x, size_t m,
+                                                        gs_dtype type)
 {
-    const int32_t flushed = (int32_t)s->limits.flushed, subnormal = (int32_t)s->limits.subnormal;
-    const int32_t over = (int32_t)overflow_of(s->out.type);
-    tally *t = &s->tally;
-    EACH(k)
-    {
+    const int32_t flushed = (int32_t)t->limits.flushed, subnormal = (int32_t)t->limits.subnormal;
+    const int32_t over = (int32_t)overflow_of(type);
+    EACH (k) {
         const vi mag = (vi)magnitude(x->v[k]), nan = is_nan(x->v[k]);
         t->nan -= nan;
         t->inf -= (mag >= over) & ~nan;
@@ -190,16 +184,16 @@ INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
 
 /* Adds up and returns what the kernel returns. Rounding is monotonic: the largest magnitude
  * stored is the largest, rounded. */
-TARGET static __attribute__((noinline)) uint32_t sink_end(const sink *s)
+INLINE uint32_t sink_end(const sink *s)
 {
     gsi_counts *c = s->out.counts;
     if (c) {
-        c->inf += lanes_sum(s->tally.inf);
-        c->nan += lanes_sum(s->tally.nan);
-        c->zero += lanes_sum(s->tally.zero) - s->tally.spare;
-        c->flushed += lanes_sum(s->tally.flushed);
-        c->subnormal += lanes_sum(s->tally.subnormal);
-        const uint32_t amax = rounded(lanes_max(s->tally.amax), s->out.type);
+        c->inf += lanes_sum(s->tally->inf);
+        c->nan += lanes_sum(s->tally->nan);
+        c->zero += lanes_sum(s->tally->zero) - s->tally->spare;
+        c->flushed += lanes_sum(s->tally->flushed);
+        c->subnormal += lanes_sum(s->tally->subnormal);
+        const uint32_t amax = rounded(lanes_max(s->tally->amax), s->out.type);
         c->amax = amax > c->amax ? amax : c->amax;
     }
     return gsi_top(rounded(lanes_max(s->top), s->out.type));
@@ -208,14 +202,14 @@ TARGET static __attribute__((noinline)) uint32_t sink_end(const sink *s)
 INLINE void store_whole(void *data, gs_dtype type, pack x)
 {
     if (type == GS_F32) {
-        EACH(k)
-        store_f32v((float *)data + k * WIDTH, x.v[k]);
+        EACH (k)
+            store_f32v((float *)data + k * WIDTH, x.v[k]);
     } else if (type == GS_F16) {
-        EACH(k)
-        store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
+        EACH (k)
+            store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
     } else {
-        EACH(k)
-        store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
+        EACH (k)
+            store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
     }
 }
 
@@ -234,12 +228,15 @@ INLINE void store(sink *s, size_t i, size_t m, pack x)
         store_whole(to.data, to.type, x);
     } else {
         x = cut(x, m, 0);
-        store_part(to, &x, m);
+        const pack copy = x; /* x itself stays in registers */
+        store_part(to, &copy, m);
     }
-    EACH(k)
-    s->top = max_i32(s->top, (vi)magnitude(x.v[k]));
-    if (to.counts)
-        count_pack(s, &x, m);
+    EACH (k)
+        s->top = max_i32(s->top, (vi)magnitude(x.v[k]));
+    if (to.counts) {
+        const pack copy = x;
+        count_pack(s->tally, &copy, m, to.type);
+    }
 }
 
 /* ---- sums over a row, in the order rows.h gives ---- */
@@ -253,11 +250,10 @@ INLINE row_sum sum_none(void) { return (row_sum){all(0), all(0)}; }
 /* The elements from i on: i tells when a block ends. */
 INLINE void sum_add(row_sum *s, size_t i, pack x)
 {
-    EACH(k)
-    s->part.v[k] += x.v[k];
+    EACH (k)
+        s->part.v[k] += x.v[k];
     if ((i + LANES) % GSI_BLOCK == 0) {
-        EACH(k)
-        {
+        EACH (k) {
             s->total.v[k] += s->part.v[k];
             s->part.v[k] = (vf){0};
         }
@@ -267,8 +263,8 @@ INLINE void sum_add(row_sum *s, size_t i, pack x)
 INLINE float sum_fold(const row_sum *s)
 {
     float lanes[LANES];
-    EACH(k)
-    store_f32v(lanes + k * WIDTH, s->total.v[k] + s->part.v[k]);
+    EACH (k)
+        store_f32v(lanes + k * WIDTH, s->total.v[k] + s->part.v[k]);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
             lanes[l] += lanes[l + half];
