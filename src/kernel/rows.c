@@ -1,0 +1,44 @@
+#include "kernel/rows.h"
+
+void gsi_rows_init(gsi_rows *k, unsigned cpu)
+{
+    *k = gsi_rows_ref;
+#if defined(__x86_64__)
+    if (cpu & GS_CPU_AVX2)
+        *k = gsi_rows_avx2;
+    if (cpu & GS_CPU_AVX512)
+        *k = gsi_rows_avx512;
+#else
+    (void)cpu;
+#endif
+}
+
+size_t gsi_check_index(const int32_t *index, size_t n, size_t limit, bool ignore)
+{
+    size_t i = 0;
+    while (i < n && (index[i] < 0 ? ignore : (size_t)index[i] < limit))
+        i++;
+    return i;
+}
+
+gsi_quant gsi_quant_of(float amax, int bits, bool is_unsigned, bool narrow)
+{
+    const float high = (float)((1 << (bits - 1 + is_unsigned)) - 1);
+    const bool none = amax <= 0x1p-24f;
+    const float scale = none ? 1 : high / amax;
+    return (gsi_quant){.amax = amax,
+                       .multiplier = none ? 0 : scale,
+                       .divisor = scale,
+                       .low = is_unsigned ? 0
+                              : narrow    ? -high
+                                          : -high - 1,
+                       .high = high};
+}
+
+gsi_dropout gsi_dropout_of(float p, uint64_t seed, uint64_t first)
+{
+    return (gsi_dropout){.seed = seed,
+                         .first = first,
+                         .threshold = (uint32_t)(p * 65536.0f + 0.5f),
+                         .scale = p < 1 ? 1 / (1 - p) : 0};
+}

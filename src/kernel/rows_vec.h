@@ -1,0 +1,284 @@
+/* What the row kernels are written in: 32 elements at a time as f32, whatever their type. A
+ * template, see vec.h. The including source has defined the name of a kernel and the primitives
+ * that instruction sets do better than operators:
+ *
+ *     #define KERNEL(name) name##_avx2
+ *     #define UNROLL _Pragma("GCC unroll 8")   or nothing: packs lie in memory, not in registers
+ *     vf load_f16(const uint16_t *p)           WIDTH halves, exactly widened
+ *     void store_f16(uint16_t *p, vf x)        rounded as gsi_narrow does
+ *     void store_u16(uint16_t *p, vu x)        the low halves of the lanes
+ *     vu load_u16(const uint16_t *p)
+ *     vf max_f32(vf a, vf b)                   a > b ? a : b, also for NaN and zeros
+ *     vi max_i32(vi a, vi b)
+ *     vu64 mul_even(vu a, vu b)                lanes 0, 2, 4, ... to 64 bits
+ *
+ * The types of arrays are looked at every 32 elements: a branch that is always predicted, instead
+ * of a copy of every kernel for every combination of types. */
+#ifndef GSI_KERNEL_ROWS_VEC_H
+#define GSI_KERNEL_ROWS_VEC_H
+
+#include "kernel/math.h"
+#include "kernel/rows.h"
+
+enum { LANES = GSI_LANES, VECS = LANES / WIDTH };
+
+typedef struct pack {
+    vf v[VECS];
+} pack;
+
+#define EACH(k) UNROLL for (int k = 0; k < VECS; k++)
+
+INLINE pack all(float x)
+{
+    pack p;
+    EACH (k)
+        p.v[k] = splat(x);
+    return p;
+}
+
+/* Elements left from i on, at most a pack. */
+INLINE size_t left(size_t n, size_t i) { return n - i < LANES ? n - i : LANES; }
+
+INLINE vf load_f32v(const float *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void store_f32v(float *p, vf x) { memcpy(p, &x, sizeof x); }
+
+INLINE vf load_bf16v(const uint16_t *p) { return (vf)(load_u16(p) << 16); }
+
+INLINE void store_bf16v(uint16_t *p, vf x)
+{
+    const vu u = (vu)x;
+    const vu nan = (vu)is_nan(x);
+    const vu up = u + 0x7FFF + (u >> 16 & 1);
+    store_u16(p, ((up & ~nan) | ((u | 0x400000) & nan)) >> 16);
+}
+
+/* ---- loads ---- */
+
+INLINE pack load_whole(const void *data, gs_dtype type)
+{
+    pack p;
+    if (type == GS_F32) {
+        EACH (k)
+            p.v[k] = load_f32v((const float *)data + k * WIDTH);
+    } else if (type == GS_F16) {
+        EACH (k)
+            p.v[k] = load_f16((const uint16_t *)data + k * WIDTH);
+    } else {
+        EACH (k)
+            p.v[k] = load_bf16v((const uint16_t *)data + k * WIDTH);
+    }
+    return p;
+}
+
+/* m < LANES elements and zeros */
+TARGET static __attribute__((noinline)) void load_part(pack *p, gsi_in x, size_t m)
+{
+    float room[LANES] = {0};
+    memcpy(room, x.data, m * (x.type == GS_F32 ? 4 : 2));
+    *p = load_whole(room, x.type);
+}
+
+/* Elements i to i + m, and zeros up to a pack. */
+INLINE pack load(gsi_in x, size_t i, size_t m)
+{
+    const gsi_in from = gsi_in_at(x, i);
+    if (m == LANES)
+        return load_whole(from.data, from.type);
+    pack p;
+    load_part(&p, from, m);
+    return p;
+}
+
+/* Lanes from m on become `fill`. */
+INLINE pack cut(pack x, size_t m, float fill)
+{
+    if (m == LANES)
+        return x;
+    float room[LANES];
+    memcpy(room, &x, sizeof room);
+    for (size_t i = m; i < LANES; i++)
+        room[i] = fill;
+    memcpy(&x, room, sizeof room);
+    return x;
+}
+
+/* ---- stores ---- */
+
+/* What is counted, lane by lane, of the magnitudes before rounding. */
+typedef struct tally {
+    vi inf, nan, zero, flushed, subnormal;
+    vi amax;      /* of what stays finite */
+    size_t spare; /* lanes that held no element: they count as zeros */
+    gsi_limits limits;
+} tally;
+
+/* A destination, and the largest magnitude before rounding. The tally, if anything is counted, is
+ * a pointer so that the rest can live in registers. */
+typedef struct sink {
+    gsi_out out;
+    vi top;
+    tally *tally;
+} sink;
+
+INLINE sink sink_of(gsi_out out, tally *t)
+{
+    const gsi_limits f32 = {1, 0x00800000};
+    if (out.counts)
+        *t = (tally){.limits = out.type == GS_F32 ? f32 : gsi_limits_of(out.type)};
+    return (sink){.out = out, .top = (vi){0}, .tally = t};
+}
+
+/* Stored as Inf from here on. */
+INLINE uint32_t overflow_of(gs_dtype type)
+{
+    return type == GS_F32 ? GSI_F32_INF : type == GS_F16 ? 0x477FF000 : 0x7F7F8000;
+}
+
+TARGET static __attribute__((noinline)) void count_pack(tally *t, const pack *x, size_t m,
+                                                        gs_dtype type)
+{
+    const int32_t flushed = (int32_t)t->limits.flushed, subnormal = (int32_t)t->limits.subnormal;
+    const int32_t over = (int32_t)overflow_of(type);
+    EACH (k) {
+        const vi mag = (vi)magnitude(x->v[k]), nan = is_nan(x->v[k]);
+        t->nan -= nan;
+        t->inf -= (mag >= over) & ~nan;
+        t->zero -= mag == 0;
+        t->flushed -= (mag > 0) & (mag < flushed);
+        t->subnormal -= (mag >= flushed) & (mag < subnormal);
+        t->amax = max_i32(t->amax, mag & (mag < over));
+    }
+    t->spare += LANES - m;
+}
+
+INLINE uint32_t lanes_sum(vi x)
+{
+    uint32_t total = 0;
+    for (int l = 0; l < WIDTH; l++)
+        total += (uint32_t)x[l];
+    return total;
+}
+
+INLINE uint32_t lanes_max(vi x)
+{
+    uint32_t top = 0;
+    for (int l = 0; l < WIDTH; l++)
+        top = (uint32_t)x[l] > top ? (uint32_t)x[l] : top;
+    return top;
+}
+
+/* The magnitude that is stored for one. */
+INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
+{
+    if (type == GS_F32)
+        return mag;
+    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+    return gsi_widen(gsi_narrow(mag, row, GSI_NEAREST, false), row);
+}
+
+/* Adds up and returns what the kernel returns. Rounding is monotonic: the largest magnitude
+ * stored is the largest, rounded. */
+INLINE uint32_t sink_end(const sink *s)
+{
+    gsi_counts *c = s->out.counts;
+    if (c) {
+        c->inf += lanes_sum(s->tally->inf);
+        c->nan += lanes_sum(s->tally->nan);
+        c->zero += lanes_sum(s->tally->zero) - s->tally->spare;
+        c->flushed += lanes_sum(s->tally->flushed);
+        c->subnormal += lanes_sum(s->tally->subnormal);
+        const uint32_t amax = rounded(lanes_max(s->tally->amax), s->out.type);
+        c->amax = amax > c->amax ? amax : c->amax;
+    }
+    return gsi_top(rounded(lanes_max(s->top), s->out.type));
+}
+
+INLINE void store_whole(void *data, gs_dtype type, pack x)
+{
+    if (type == GS_F32) {
+        EACH (k)
+            store_f32v((float *)data + k * WIDTH, x.v[k]);
+    } else if (type == GS_F16) {
+        EACH (k)
+            store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
+    } else {
+        EACH (k)
+            store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
+    }
+}
+
+TARGET static __attribute__((noinline)) void store_part(gsi_out y, const pack *x, size_t m)
+{
+    float room[LANES];
+    store_whole(room, y.type, *x);
+    memcpy(y.data, room, m * (y.type == GS_F32 ? 4 : 2));
+}
+
+/* The first m lanes go to elements i to i + m. */
+INLINE void store(sink *s, size_t i, size_t m, pack x)
+{
+    const gsi_out to = gsi_out_at(s->out, i);
+    if (m == LANES) {
+        store_whole(to.data, to.type, x);
+    } else {
+        x = cut(x, m, 0);
+        const pack copy = x; /* x itself stays in registers */
+        store_part(to, &copy, m);
+    }
+    EACH (k)
+        s->top = max_i32(s->top, (vi)magnitude(x.v[k]));
+    if (to.counts) {
+        const pack copy = x;
+        count_pack(s->tally, &copy, m, to.type);
+    }
+}
+
+/* ---- sums over a row, in the order rows.h gives ---- */
+
+typedef struct row_sum {
+    pack part, total;
+} row_sum;
+
+INLINE row_sum sum_none(void) { return (row_sum){all(0), all(0)}; }
+
+/* The elements from i on: i tells when a block ends. */
+INLINE void sum_add(row_sum *s, size_t i, pack x)
+{
+    EACH (k)
+        s->part.v[k] += x.v[k];
+    if ((i + LANES) % GSI_BLOCK == 0) {
+        EACH (k) {
+            s->total.v[k] += s->part.v[k];
+            s->part.v[k] = (vf){0};
+        }
+    }
+}
+
+INLINE float sum_fold(const row_sum *s)
+{
+    float lanes[LANES];
+    EACH (k)
+        store_f32v(lanes + k * WIDTH, s->total.v[k] + s->part.v[k]);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lanes[l] += lanes[l + half];
+    return lanes[0];
+}
+
+INLINE float fold_max(pack x)
+{
+    float lanes[LANES];
+    memcpy(lanes, &x, sizeof lanes);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lanes[l] = lanes[l] > lanes[l + half] ? lanes[l] : lanes[l + half];
+    return lanes[0];
+}
+
+#endif
