@@ -11,6 +11,7 @@
 static inline uint64_t gsi_fpenv_read(void) { return _mm_getcsr(); }
 static inline void gsi_fpenv_write(uint64_t env) { _mm_setcsr((unsigned)env); }
 enum { GSI_FPENV_DEFAULT = 0x1F80 }; /* all exceptions masked */
+enum { GSI_FPENV_FLUSH = 0x1F80 | 0x8040 };
 #elif defined(__aarch64__)
 static inline uint64_t gsi_fpenv_read(void)
 {
@@ -20,16 +21,27 @@ static inline uint64_t gsi_fpenv_read(void)
 }
 static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
 enum { GSI_FPENV_DEFAULT = 0 };
+enum { GSI_FPENV_FLUSH = 1 << 24 };
 #else
 static inline uint64_t gsi_fpenv_read(void) { return 0; }
 static inline void gsi_fpenv_write(uint64_t env) { (void)env; }
 enum { GSI_FPENV_DEFAULT = 0 };
+enum { GSI_FPENV_FLUSH = 0 };
 #endif
 
 static inline uint64_t gsi_fpenv_enter(void)
 {
     const uint64_t saved = gsi_fpenv_read();
     gsi_fpenv_write(GSI_FPENV_DEFAULT);
+    return saved;
+}
+
+/* Nearest even, subnormals flushed: for kernels whose results do not depend on it, only their speed
+ * (kernel/optim.h). */
+static inline uint64_t gsi_fpenv_enter_flush(void)
+{
+    const uint64_t saved = gsi_fpenv_read();
+    gsi_fpenv_write(GSI_FPENV_FLUSH);
     return saved;
 }
 

@@ -1,17 +1,10 @@
-/* A pass: one kernel over a list of tensors.
- *
- * The list is cut into chunks of CHUNK elements, the last of a tensor shorter. Chunks run on any
- * thread; each leaves its counts in its own slot, and the slots are folded in order afterwards. So
- * the result depends on CHUNK, a constant of the library, and on nothing else. */
-#include "kernel/context.h"
+/* A pass: one kernel over a list of tensors. */
 #include "kernel/fpenv.h"
+#include "kernel/pass.h"
 
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
-
-enum { CHUNK = 1 << 16 };               /* 128 or 256 KB; a multiple of GSI_RANDOM_GROUP */
-enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no cache keeps them */
 
 typedef struct pass pass;
 
@@ -33,11 +26,11 @@ struct pass {
     gsi_limits limits;
     atomic_ullong *bins; /* [256] */
 
-    size_t *starts;    /* [n + 1]: the number of the first chunk of tensor t */
-    gsi_counts *slots; /* [starts[n]] */
+    gsi_cut cut;       /* of dst */
+    gsi_counts *slots; /* one a chunk */
 };
 
-static const char *name_of(char buffer[32], const gs_tensor *list, size_t t)
+const char *gsi_tensor_name(char buffer[32], const gs_tensor *list, size_t t)
 {
     if (list[t].name)
         return list[t].name;
@@ -45,7 +38,7 @@ static const char *name_of(char buffer[32], const gs_tensor *list, size_t t)
     return buffer;
 }
 
-static gs_status check_list(gs_context *ctx, const gs_tensor *list, size_t n)
+gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n)
 {
     char number[32];
     if (n > 0 && !list)
@@ -57,27 +50,27 @@ static gs_status check_list(gs_context *ctx, const gs_tensor *list, size_t n)
             return gsi_fail(&ctx->error, GS_EDTYPE,
                             "tensor %s has %s%s: f32, f16 and bf16 can be"
                             " used here",
-                            name_of(number, list, t), f ? "data type " : "an unknown data type",
-                            f ? f->name : "");
+                            gsi_tensor_name(number, list, t),
+                            f ? "data type " : "an unknown data type", f ? f->name : "");
         size_t bytes;
         if (!gsi_mul_size(&bytes, x->count, f->bytes) || bytes > PTRDIFF_MAX)
             return gsi_fail(&ctx->error, GS_ESIZE,
                             "tensor %s is too large: %zu elements of %zu"
                             " bytes",
-                            name_of(number, list, t), x->count, f->bytes);
+                            gsi_tensor_name(number, list, t), x->count, f->bytes);
         if (x->count > 0 && !x->data)
             return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data",
-                            name_of(number, list, t), x->count);
+                            gsi_tensor_name(number, list, t), x->count);
         if (x->count > 0 && (uintptr_t)x->data % f->bytes != 0)
             return gsi_fail(&ctx->error, GS_EALIGN,
                             "tensor %s lies at an address that is not a"
                             " multiple of its element size, %zu",
-                            name_of(number, list, t), f->bytes);
+                            gsi_tensor_name(number, list, t), f->bytes);
     }
     return GS_OK;
 }
 
-static bool overlap(const gs_tensor *a, const gs_tensor *b)
+bool gsi_tensors_overlap(const gs_tensor *a, const gs_tensor *b)
 {
     const uintptr_t a0 = (uintptr_t)a->data, a1 = a0 + a->count * gs_format_of(a->dtype)->bytes;
     const uintptr_t b0 = (uintptr_t)b->data, b1 = b0 + b->count * gs_format_of(b->dtype)->bytes;
@@ -87,19 +80,19 @@ static bool overlap(const gs_tensor *a, const gs_tensor *b)
 static gs_status check_pairs(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n)
 {
     char number[32];
-    gs_status status = check_list(ctx, src, n);
+    gs_status status = gsi_check_list(ctx, src, n);
     if (status == GS_OK)
-        status = check_list(ctx, dst, n);
+        status = gsi_check_list(ctx, dst, n);
     for (size_t t = 0; status == GS_OK && t < n; t++) {
         const bool in_place = dst[t].data == src[t].data && dst[t].dtype == src[t].dtype;
         if (dst[t].count != src[t].count)
             status = gsi_fail(&ctx->error, GS_ESIZE,
                               "tensor %s has %zu elements and its"
                               " destination %zu",
-                              name_of(number, src, t), src[t].count, dst[t].count);
-        else if (!in_place && overlap(&dst[t], &src[t]))
+                              gsi_tensor_name(number, src, t), src[t].count, dst[t].count);
+        else if (!in_place && gsi_tensors_overlap(&dst[t], &src[t]))
             status = gsi_fail(&ctx->error, GS_ERANGE, "tensor %s overlaps its destination",
-                              name_of(number, src, t));
+                              gsi_tensor_name(number, src, t));
     }
     return status;
 }
@@ -111,42 +104,56 @@ static gs_status check_factor(gs_context *ctx, float factor)
     return GS_OK;
 }
 
-static void *at(const gs_tensor *x, size_t i)
-{
-    return (char *)x->data + i * gs_format_of(x->dtype)->bytes;
-}
-
 /* ---- running ---- */
 
-static void run_chunk(void *arg, size_t i)
+bool gsi_cut_list(gsi_cut *cut, gs_context *ctx, const gs_tensor *list, size_t n)
 {
-    const pass *p = arg;
-    size_t t = 0; /* the last tensor that starts at or before chunk i */
-    for (size_t end = p->n; end - t > 1;) {
+    size_t *starts = gsi_arena_new(&ctx->scratch, n + 1, sizeof *starts);
+    *cut = (gsi_cut){list, n, starts};
+    if (!starts)
+        return false;
+    starts[0] = 0;
+    for (size_t t = 0; t < n; t++)
+        starts[t + 1] = starts[t] + list[t].count / GSI_CHUNK + (list[t].count % GSI_CHUNK > 0);
+    return true;
+}
+
+gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk)
+{
+    size_t t = 0; /* the last tensor that starts at or before the chunk */
+    for (size_t end = cut->n; end - t > 1;) {
         const size_t mid = t + (end - t) / 2;
-        if (p->starts[mid] <= i)
+        if (cut->starts[mid] <= chunk)
             t = mid;
         else
             end = mid;
     }
-    const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-    const size_t count = left < CHUNK ? left : CHUNK;
-    gsi_counts c = {.first_bad = count};
+    const size_t first = (chunk - cut->starts[t]) * GSI_CHUNK, left = cut->list[t].count - first;
+    return (gsi_span){t, first, left < GSI_CHUNK ? left : GSI_CHUNK};
+}
+
+static void run_chunk(void *arg, size_t i)
+{
+    const pass *p = arg;
+    const gsi_span at = gsi_cut_span(&p->cut, i);
+    const gs_tensor *dst = &p->dst[at.t];
+    gsi_counts c = {.first_bad = at.count};
 
     const uint64_t env = gsi_fpenv_enter();
     if (p->run)
-        c.amax = p->run(p, t, first, count, &c.sumsq);
+        c.amax = p->run(p, at.t, at.first, at.count, &c.sumsq);
     if (p->want_counts || c.amax >= GSI_F32_INF)
-        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&c, at(&p->dst[t], first), count,
-                                                         p->limits);
+        gsi_count_for(&p->ctx->kernels, dst->dtype)(&c, gsi_tensor_at(dst, at.first), at.count,
+                                                    p->limits);
     gsi_fpenv_write(env);
     p->slots[i] = c;
 }
 
-static void add_slot(gs_stats *stats, const pass *p, const gsi_counts *c, size_t t, size_t first,
-                     size_t count)
+static void add_slot(gs_stats *stats, const pass *p, size_t i)
 {
-    gs_stats one = {.elements = count,
+    const gsi_span at = gsi_cut_span(&p->cut, i);
+    const gsi_counts *c = &p->slots[i];
+    gs_stats one = {.elements = at.count,
                     .inf = c->inf,
                     .nan = c->nan,
                     .amax = gsi_float(c->amax),
@@ -158,9 +165,9 @@ static void add_slot(gs_stats *stats, const pass *p, const gsi_counts *c, size_t
         one.subnormal = c->subnormal;
         one.flushed = c->flushed;
     }
-    if (c->first_bad < count) {
-        one.bad_tensor = t;
-        one.bad_index = first + c->first_bad;
+    if (c->first_bad < at.count) {
+        one.bad_tensor = at.t;
+        one.bad_index = at.first + c->first_bad;
     }
     gs_stats_merge(stats, &one);
 }
@@ -172,13 +179,10 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     gs_status status = GS_ENOMEM;
 
-    p->starts = gsi_arena_new(&ctx->scratch, p->n + 1, sizeof *p->starts);
-    if (!p->starts)
+    if (!gsi_cut_list(&p->cut, ctx, p->dst, p->n))
         goto out;
-    p->starts[0] = 0;
-    for (size_t t = 0; t < p->n; t++)
-        p->starts[t + 1] = p->starts[t] + p->dst[t].count / CHUNK + (p->dst[t].count % CHUNK > 0);
-    p->slots = gsi_arena_new(&ctx->scratch, p->starts[p->n], sizeof *p->slots);
+    const size_t chunks = gsi_cut_chunks(&p->cut);
+    p->slots = gsi_arena_new(&ctx->scratch, chunks, sizeof *p->slots);
     if (!p->slots)
         goto out;
 
@@ -186,18 +190,16 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
     for (size_t t = 0; t < p->n; t++)
         if (p->dst[t].data != p->src[t].data)
             written += p->dst[t].count * gs_format_of(p->dst[t].dtype)->bytes;
-    p->stream = written >= STREAM_FROM;
+    p->stream = written >= GSI_STREAM_FROM;
 
-    ctx->parallel.run(ctx->parallel.user, p->starts[p->n], run_chunk, p);
+    ctx->parallel.run(ctx->parallel.user, chunks, run_chunk, p);
 
     for (size_t t = 0; each && t < p->n; t++) {
         gs_stats *stats = together ? each : &each[t];
         if (t == 0 || !together)
             gs_stats_init(stats);
-        for (size_t i = p->starts[t]; i < p->starts[t + 1]; i++) {
-            const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-            add_slot(stats, p, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
-        }
+        for (size_t i = p->cut.starts[t]; i < p->cut.starts[t + 1]; i++)
+            add_slot(stats, p, i);
     }
     if (each && together && p->n == 0)
         gs_stats_init(each);
@@ -213,24 +215,26 @@ out:
 static uint32_t check_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
     (void)sumsq;
-    return gsi_check_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->src[t], first), count);
+    return gsi_check_for(&p->ctx->kernels, p->src[t].dtype)(gsi_tensor_at(&p->src[t], first),
+                                                            count);
 }
 
 gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
-    const gs_status status = check_list(ctx, list, n);
+    const gs_status status = gsi_check_list(ctx, list, n);
     pass p = {.ctx = ctx, .run = check_chunk, .dst = list, .src = list, .n = n};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
 static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
-    return gsi_scan_for(&p->ctx->kernels, p->src[t].dtype)(sumsq, at(&p->src[t], first), count);
+    return gsi_scan_for(&p->ctx->kernels, p->src[t].dtype)(sumsq, gsi_tensor_at(&p->src[t], first),
+                                                           count);
 }
 
 gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
-    const gs_status status = check_list(ctx, list, n);
+    const gs_status status = gsi_check_list(ctx, list, n);
     pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n, .want_sumsq = true};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
@@ -238,7 +242,7 @@ gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_s
 gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_dtype half,
                            gs_stats *each)
 {
-    gs_status status = check_list(ctx, list, n);
+    gs_status status = gsi_check_list(ctx, list, n);
     if (status == GS_OK && half != GS_F16 && half != GS_BF16)
         status = gsi_fail(&ctx->error, GS_EDTYPE, "values are counted with respect to f16 or bf16");
     if (status != GS_OK)
@@ -257,8 +261,9 @@ static uint32_t scale_chunk(const pass *p, size_t t, size_t first, size_t count,
 {
     const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
     (void)sumsq;
-    return gsi_scale_for(&p->ctx->kernels, dst->dtype, src->dtype)(
-        at(dst, first), at(src, first), count, p->factor, p->stream && dst->data != src->data);
+    return gsi_scale_for(&p->ctx->kernels, dst->dtype,
+                         src->dtype)(gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count,
+                                     p->factor, p->stream && dst->data != src->data);
 }
 
 gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -271,7 +276,7 @@ gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_te
         if (!gsi_scale_for(&ctx->kernels, dst[t].dtype, src[t].dtype)) {
             char number[32];
             status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s cannot be scaled from %s to %s",
-                              name_of(number, src, t), gs_format_of(src[t].dtype)->name,
+                              gsi_tensor_name(number, src, t), gs_format_of(src[t].dtype)->name,
                               gs_format_of(dst[t].dtype)->name);
         }
     pass p = {.ctx = ctx, .run = scale_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
@@ -289,8 +294,8 @@ static uint32_t convert_chunk(const pass *p, size_t t, size_t first, size_t coun
     const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
     if (dst->dtype == src->dtype) /* p->factor is 1 */
         return scale_chunk(p, t, first, count, sumsq);
-    return gsi_convert_for(&p->ctx->kernels, dst->dtype, src->dtype)(at(dst, first), at(src, first),
-                                                                     count, p->stream);
+    return gsi_convert_for(&p->ctx->kernels, dst->dtype, src->dtype)(
+        gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count, p->stream);
 }
 
 gs_status gs_tensors_convert(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -309,7 +314,8 @@ static uint32_t stochastic_chunk(const pass *p, size_t t, size_t first, size_t c
         return convert_chunk(p, t, first, count, sumsq);
     uint32_t key[4]; /* a stream of its own for every tensor */
     gsi_philox(key, p->seed, t);
-    return kernel(at(dst, first), at(src, first), count, (uint64_t)key[1] << 32 | key[0], first);
+    return kernel(gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count,
+                  (uint64_t)key[1] << 32 | key[0], first);
 }
 
 gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
@@ -329,8 +335,8 @@ gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, c
 static uint32_t axpy_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
     (void)sumsq;
-    return gsi_axpy_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->dst[t], first),
-                                                           at(&p->src[t], first), count, p->factor);
+    return gsi_axpy_for(&p->ctx->kernels, p->src[t].dtype)(
+        gsi_tensor_at(&p->dst[t], first), gsi_tensor_at(&p->src[t], first), count, p->factor);
 }
 
 gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -343,7 +349,7 @@ gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor
         if (dst[t].dtype != GS_F32) {
             char number[32];
             status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s can be added to f32 only, not %s",
-                              name_of(number, src, t), gs_format_of(dst[t].dtype)->name);
+                              gsi_tensor_name(number, src, t), gs_format_of(dst[t].dtype)->name);
         }
     pass p = {.ctx = ctx, .run = axpy_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
@@ -353,7 +359,8 @@ static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t co
 {
     uint64_t bins[256] = {0};
     (void)sumsq;
-    gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(bins, at(&p->src[t], first), count);
+    gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(bins, gsi_tensor_at(&p->src[t], first),
+                                                         count);
     for (int e = 0; e < 256; e++) /* whole numbers: the order does not matter */
         if (bins[e])
             atomic_fetch_add_explicit(&p->bins[e], bins[e], memory_order_relaxed);
@@ -363,7 +370,7 @@ static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t co
 gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, uint64_t bins[256])
 {
     atomic_ullong shared[256];
-    gs_status status = check_list(ctx, list, n);
+    gs_status status = gsi_check_list(ctx, list, n);
     if (status != GS_OK)
         return status;
     for (int e = 0; e < 256; e++)
