@@ -63,13 +63,13 @@ GS_API const gs_error *gs_context_error(const gs_context *ctx); /* of the last f
 
 /* Plain data: copy, send, merge. Merging in any order gives the same bits in everything but sumsq,
  * which is an f64 sum and is to be folded in a fixed order (chunk, tensor, micro-batch, rank).
- * amax and sumsq are taken over the finite elements. */
+ * amax is taken over the finite elements. */
 typedef struct gs_stats {
     uint64_t elements;
     uint64_t inf, nan;                 /* elements */
     uint64_t zero, subnormal, flushed; /* see gs_tensors_count; 0 from the other calls */
     float amax;                        /* largest finite magnitude */
-    double sumsq;                      /* sum of squares */
+    double sumsq;                      /* of squares; Inf or NaN if an element is */
     uint64_t bad_tensor, bad_index;    /* the first Inf or NaN; GS_NONE if there is none */
 } gs_stats;
 

@@ -9,7 +9,7 @@
 #define TARGET __attribute__((target("avx2,f16c,fma,popcnt")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-enum { AHEAD = 2048, ROUND = 32 };
+enum { AHEAD = 4096, ROUND = 32 };
 
 INLINE void prefetch(const void *p)
 {

@@ -9,7 +9,7 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-enum { AHEAD = 2048 }; /* bytes; 1 to 4 KB measure alike */
+enum { AHEAD = 4096 }; /* bytes; 2 to 4 KB measure alike */
 
 INLINE void prefetch(const void *p)
 {

@@ -9,8 +9,14 @@
 typedef struct pass pass;
 
 /* Runs the kernel on elements [first, first + count) of tensor t and returns the largest magnitude
- * read or written. sumsq is 0 unless it is asked for. */
+ * read or written; a pass that takes the sum of squares sets it. */
 typedef uint32_t chunk_fn(const pass *p, size_t t, size_t first, size_t count, double *sumsq);
+
+/* What a chunk leaves. */
+typedef struct slot {
+    gsi_counts counts;
+    double sumsq;
+} slot;
 
 struct pass {
     gs_context *ctx;
@@ -21,13 +27,12 @@ struct pass {
     float factor;
     uint64_t seed;
     bool stream;
-    bool want_sumsq;
     bool want_counts; /* count everything, in every chunk */
     gsi_limits limits;
     atomic_ullong *bins; /* [256] */
 
-    gsi_cut cut;       /* of dst */
-    gsi_counts *slots; /* one a chunk */
+    gsi_cut cut; /* of dst */
+    slot *slots; /* one a chunk */
 };
 
 const char *gsi_tensor_name(char buffer[32], const gs_tensor *list, size_t t)
@@ -137,38 +142,31 @@ static void run_chunk(void *arg, size_t i)
     const pass *p = arg;
     const gsi_span at = gsi_cut_span(&p->cut, i);
     const gs_tensor *dst = &p->dst[at.t];
-    gsi_counts c = {.first_bad = at.count};
+    slot out = {.counts.first_bad = at.count};
 
     const uint64_t env = gsi_fpenv_enter();
-    if (p->run)
-        c.amax = p->run(p, at.t, at.first, at.count, &c.sumsq);
-    if (p->want_counts || c.amax >= GSI_F32_INF)
-        gsi_count_for(&p->ctx->kernels, dst->dtype)(&c, gsi_tensor_at(dst, at.first), at.count,
-                                                    p->limits);
+    out.counts.amax = p->run(p, at.t, at.first, at.count, &out.sumsq);
+    if (p->want_counts || out.counts.amax >= GSI_F32_INF)
+        gsi_count_for(&p->ctx->kernels, dst->dtype)(&out.counts, gsi_tensor_at(dst, at.first),
+                                                    at.count, p->limits);
     gsi_fpenv_write(env);
-    p->slots[i] = c;
+    p->slots[i] = out;
 }
 
-static void add_slot(gs_stats *stats, const pass *p, size_t i)
+static void add_slot(gs_stats *stats, const slot *s, gsi_span at)
 {
-    const gsi_span at = gsi_cut_span(&p->cut, i);
-    const gsi_counts *c = &p->slots[i];
-    gs_stats one = {.elements = at.count,
-                    .inf = c->inf,
-                    .nan = c->nan,
-                    .amax = gsi_float(c->amax),
-                    .sumsq = p->want_sumsq ? c->sumsq : 0,
-                    .bad_tensor = GS_NONE,
-                    .bad_index = GS_NONE};
-    if (p->want_counts) {
-        one.zero = c->zero;
-        one.subnormal = c->subnormal;
-        one.flushed = c->flushed;
-    }
-    if (c->first_bad < at.count) {
-        one.bad_tensor = at.t;
-        one.bad_index = at.first + c->first_bad;
-    }
+    const gsi_counts *c = &s->counts;
+    const bool bad = c->first_bad < at.count;
+    const gs_stats one = {.elements = at.count,
+                          .inf = c->inf,
+                          .nan = c->nan,
+                          .zero = c->zero,
+                          .subnormal = c->subnormal,
+                          .flushed = c->flushed,
+                          .amax = gsi_float(c->amax),
+                          .sumsq = s->sumsq,
+                          .bad_tensor = bad ? at.t : GS_NONE,
+                          .bad_index = bad ? at.first + c->first_bad : GS_NONE};
     gs_stats_merge(stats, &one);
 }
 
@@ -199,7 +197,7 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
         if (t == 0 || !together)
             gs_stats_init(stats);
         for (size_t i = p->cut.starts[t]; i < p->cut.starts[t + 1]; i++)
-            add_slot(stats, p, i);
+            add_slot(stats, &p->slots[i], gsi_cut_span(&p->cut, i));
     }
     if (each && together && p->n == 0)
         gs_stats_init(each);
@@ -235,7 +233,7 @@ static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, 
 gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
     const gs_status status = gsi_check_list(ctx, list, n);
-    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n, .want_sumsq = true};
+    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
@@ -248,10 +246,10 @@ gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_
     if (status != GS_OK)
         return status;
     pass p = {.ctx = ctx,
+              .run = scan_chunk,
               .dst = list,
               .src = list,
               .n = n,
-              .want_sumsq = true,
               .want_counts = true,
               .limits = gsi_limits_of(half)};
     return run_pass(&p, each, false);

@@ -62,16 +62,34 @@ static inline uint32_t check(const void *src, size_t n, gs_dtype type)
     return gsi_top(top);
 }
 
+static inline uint32_t scan_block(double lanes[GSI_LANES], const void *src, size_t first,
+                                  size_t end, gs_dtype type)
+{
+    float part[GSI_LANES] = {0};
+    uint32_t top = 0;
+    for (size_t i = first; i < end; i++) {
+        const uint32_t u = load(src, i, type);
+        part[i % GSI_LANES] += gsi_float(u) * gsi_float(u);
+        top = max_u32(top, gsi_magnitude(u));
+    }
+    if (gsi_sums_in_f32(top)) {
+        for (size_t l = 0; l < GSI_LANES; l++)
+            lanes[l] += (double)part[l];
+    } else {
+        for (size_t i = first; i < end; i++) {
+            const double x = (double)gsi_float(load(src, i, type));
+            lanes[i % GSI_LANES] += x * x;
+        }
+    }
+    return top;
+}
+
 static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     uint32_t top = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t u = load(src, i, type);
-        const double x = (double)gsi_float(u);
-        lanes[i % GSI_LANES] += x * x;
-        top = max_u32(top, gsi_magnitude(u));
-    }
+    for (size_t i = 0; i < n; i += GSI_BLOCK)
+        top = max_u32(top, scan_block(lanes, src, i, n - i < GSI_BLOCK ? n : i + GSI_BLOCK, type));
     *sumsq = gsi_fold(lanes);
     return gsi_top(top);
 }
@@ -79,7 +97,6 @@ static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype t
 static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
                          gs_dtype type)
 {
-    double lanes[GSI_LANES] = {0};
     gsi_counts c = {.first_bad = n};
     for (size_t i = 0; i < n; i++) {
         const uint32_t mag = gsi_magnitude(load(src, i, type));
@@ -90,14 +107,11 @@ static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits 
             c.nan += mag > GSI_F32_INF;
             continue;
         }
-        const double x = (double)gsi_float(mag);
-        lanes[i % GSI_LANES] += x * x;
         c.amax = max_u32(c.amax, mag);
         c.zero += mag == 0;
         c.flushed += mag > 0 && mag < limits.flushed;
         c.subnormal += mag >= limits.flushed && mag < limits.subnormal;
     }
-    c.sumsq = gsi_fold(lanes);
     *out = c;
 }
 
