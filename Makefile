@@ -99,6 +99,10 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
+# A caller whose flags are careless.
+$(BUILD)/tests/test_lists: $(BUILD)/obj/tests/fastmath.o
+$(BUILD)/obj/tests/fastmath.o: ALLFLAGS += -ffast-math
+
 # ---- testing ----
 
 deps:

@@ -48,11 +48,12 @@ typedef struct gs_context gs_context;
 typedef struct gs_config {
     gs_alloc alloc;       /* .resize NULL: malloc */
     gs_parallel parallel; /* .run NULL: a pool of our own */
-    unsigned threads;     /* of that pool, the caller counted; 0: one a CPU */
+    unsigned threads;     /* of that pool, the caller counted, up to 4096; 0: one a CPU */
     unsigned without_cpu; /* instruction sets not to use, gs_cpu flags; ~0u: the C reference */
 } gs_config;
 
-/* config NULL: all defaults. A context serves one caller at a time. */
+/* config NULL: all defaults. A context serves one caller at a time. Without one (NULL) the passes
+ * below return GS_ENULL. */
 GS_API gs_status gs_context_create(gs_context **out, const gs_config *config);
 GS_API void gs_context_free(gs_context *ctx);
 GS_API unsigned gs_context_threads(const gs_context *ctx);      /* of our own pool */
@@ -90,7 +91,9 @@ typedef struct gs_tensor {
 } gs_tensor;
 
 /* Every pass takes the statistics of what it read, or for a pass that writes, of what it wrote.
- * Any `stats` may be NULL. Sources and destinations pair up by position, equal in count. */
+ * Any `stats` may be NULL; a pass that fails leaves it alone. Sources and destinations pair up by
+ * position, equal in count. What is written may overlap nothing else of the call, except that a
+ * destination may be its own source, in the same type. */
 
 /* Non-finite and amax only: the fastest question. sumsq stays 0. */
 GS_API gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n,

@@ -8,8 +8,8 @@
  * (3) Indices are taken in order from one counter: which thread runs an index is left to chance,
  *     so bodies must not let a result depend on it.
  *
- *   caller:   lock busy -> write job -> generation++ -> share the indices -> wait for done ->
- * unlock worker:   wait for generation (spin, then sleep) -> share the indices -> done++ -> wait
+ *   caller:   set busy -> write job -> generation++ -> share the indices -> wait for done -> clear
+ *   worker:   wait for generation (spin, then sleep) -> share the indices -> done++ -> wait
  */
 #include "base/base.h"
 
@@ -122,13 +122,11 @@ gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads)
     *out = NULL;
     if (threads == 0) {
         const long online = sysconf(_SC_NPROCESSORS_ONLN);
-        threads = online > 0 ? (unsigned)online : 1;
+        threads = online < 1 ? 1 : online < GSI_MAX_THREADS ? (unsigned)online : GSI_MAX_THREADS;
     }
-    size_t bytes;
-    if (!gsi_mul_size(&bytes, threads - 1, sizeof(pthread_t)) ||
-        !gsi_add_size(&bytes, bytes, sizeof(gsi_pool)))
-        return GS_ESIZE;
-    gsi_pool *pool = gsi_new(heap, bytes);
+    if (threads > GSI_MAX_THREADS)
+        return GS_ERANGE;
+    gsi_pool *pool = gsi_new(heap, sizeof *pool + (threads - 1) * sizeof pool->threads[0]);
     if (!pool)
         return GS_ENOMEM;
     pool->heap = heap;

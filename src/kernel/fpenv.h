@@ -29,10 +29,13 @@ enum { GSI_FPENV_DEFAULT = 0 };
 enum { GSI_FPENV_FLUSH = 0 };
 #endif
 
+/* A compiler does not know that arithmetic depends on the mode, but it keeps what is loaded after
+ * enter and stored before leave between the two. */
 static inline uint64_t gsi_fpenv_enter(void)
 {
     const uint64_t saved = gsi_fpenv_read();
     gsi_fpenv_write(GSI_FPENV_DEFAULT);
+    __asm__ volatile("" : : : "memory");
     return saved;
 }
 
@@ -43,6 +46,12 @@ static inline uint64_t gsi_fpenv_enter_flush(void)
     const uint64_t saved = gsi_fpenv_read();
     gsi_fpenv_write(GSI_FPENV_FLUSH);
     return saved;
+}
+
+static inline void gsi_fpenv_leave(uint64_t saved)
+{
+    __asm__ volatile("" : : : "memory");
+    gsi_fpenv_write(saved);
 }
 
 #endif

@@ -2,9 +2,7 @@
 #include "kernel/fpenv.h"
 #include "kernel/pass.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 typedef struct pass pass;
 
@@ -34,82 +32,6 @@ struct pass {
     gsi_cut cut; /* of dst */
     slot *slots; /* one a chunk */
 };
-
-const char *gsi_tensor_name(char buffer[32], const gs_tensor *list, size_t t)
-{
-    if (list[t].name)
-        return list[t].name;
-    snprintf(buffer, 32, "%zu", t);
-    return buffer;
-}
-
-gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n)
-{
-    char number[32];
-    if (n > 0 && !list)
-        return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu tensors is NULL", n);
-    for (size_t t = 0; t < n; t++) {
-        const gs_tensor *x = &list[t];
-        const gs_format *f = gs_format_of(x->dtype);
-        if (x->dtype != GS_F32 && x->dtype != GS_F16 && x->dtype != GS_BF16)
-            return gsi_fail(&ctx->error, GS_EDTYPE,
-                            "tensor %s has %s%s: f32, f16 and bf16 can be"
-                            " used here",
-                            gsi_tensor_name(number, list, t),
-                            f ? "data type " : "an unknown data type", f ? f->name : "");
-        size_t bytes;
-        if (!gsi_mul_size(&bytes, x->count, f->bytes) || bytes > PTRDIFF_MAX)
-            return gsi_fail(&ctx->error, GS_ESIZE,
-                            "tensor %s is too large: %zu elements of %zu"
-                            " bytes",
-                            gsi_tensor_name(number, list, t), x->count, f->bytes);
-        if (x->count > 0 && !x->data)
-            return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data",
-                            gsi_tensor_name(number, list, t), x->count);
-        if (x->count > 0 && (uintptr_t)x->data % f->bytes != 0)
-            return gsi_fail(&ctx->error, GS_EALIGN,
-                            "tensor %s lies at an address that is not a"
-                            " multiple of its element size, %zu",
-                            gsi_tensor_name(number, list, t), f->bytes);
-    }
-    return GS_OK;
-}
-
-bool gsi_tensors_overlap(const gs_tensor *a, const gs_tensor *b)
-{
-    const uintptr_t a0 = (uintptr_t)a->data, a1 = a0 + a->count * gs_format_of(a->dtype)->bytes;
-    const uintptr_t b0 = (uintptr_t)b->data, b1 = b0 + b->count * gs_format_of(b->dtype)->bytes;
-    return a0 < b1 && b0 < a1;
-}
-
-static gs_status check_pairs(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n)
-{
-    char number[32];
-    gs_status status = gsi_check_list(ctx, src, n);
-    if (status == GS_OK)
-        status = gsi_check_list(ctx, dst, n);
-    for (size_t t = 0; status == GS_OK && t < n; t++) {
-        const bool in_place = dst[t].data == src[t].data && dst[t].dtype == src[t].dtype;
-        if (dst[t].count != src[t].count)
-            status = gsi_fail(&ctx->error, GS_ESIZE,
-                              "tensor %s has %zu elements and its"
-                              " destination %zu",
-                              gsi_tensor_name(number, src, t), src[t].count, dst[t].count);
-        else if (!in_place && gsi_tensors_overlap(&dst[t], &src[t]))
-            status = gsi_fail(&ctx->error, GS_ERANGE, "tensor %s overlaps its destination",
-                              gsi_tensor_name(number, src, t));
-    }
-    return status;
-}
-
-static gs_status check_factor(gs_context *ctx, float factor)
-{
-    if ((gsi_bits(factor) & GSI_F32_INF) == GSI_F32_INF)
-        return gsi_fail(&ctx->error, GS_ERANGE, "the factor is not a finite number");
-    return GS_OK;
-}
-
-/* ---- running ---- */
 
 bool gsi_cut_list(gsi_cut *cut, gs_context *ctx, const gs_tensor *list, size_t n)
 {
@@ -149,7 +71,7 @@ static void run_chunk(void *arg, size_t i)
     if (p->want_counts || out.counts.amax >= GSI_F32_INF)
         gsi_count_for(&p->ctx->kernels, dst->dtype)(&out.counts, gsi_tensor_at(dst, at.first),
                                                     at.count, p->limits);
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     p->slots[i] = out;
 }
 
@@ -267,9 +189,9 @@ static uint32_t scale_chunk(const pass *p, size_t t, size_t first, size_t count,
 gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                               float factor, gs_stats *stats)
 {
-    gs_status status = check_factor(ctx, factor);
+    gs_status status = gsi_check_factor(ctx, factor);
     if (status == GS_OK)
-        status = check_pairs(ctx, dst, src, n);
+        status = gsi_check_pairs(ctx, dst, src, n);
     for (size_t t = 0; status == GS_OK && t < n; t++)
         if (!gsi_scale_for(&ctx->kernels, dst[t].dtype, src[t].dtype)) {
             char number[32];
@@ -299,7 +221,7 @@ static uint32_t convert_chunk(const pass *p, size_t t, size_t first, size_t coun
 gs_status gs_tensors_convert(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                              gs_stats *stats)
 {
-    const gs_status status = check_pairs(ctx, dst, src, n);
+    const gs_status status = gsi_check_pairs(ctx, dst, src, n);
     pass p = {.ctx = ctx, .run = convert_chunk, .dst = dst, .src = src, .n = n, .factor = 1};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
@@ -319,7 +241,7 @@ static uint32_t stochastic_chunk(const pass *p, size_t t, size_t first, size_t c
 gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                                         size_t n, uint64_t seed, gs_stats *stats)
 {
-    const gs_status status = check_pairs(ctx, dst, src, n);
+    const gs_status status = gsi_check_pairs(ctx, dst, src, n);
     pass p = {.ctx = ctx,
               .run = stochastic_chunk,
               .dst = dst,
@@ -340,9 +262,9 @@ static uint32_t axpy_chunk(const pass *p, size_t t, size_t first, size_t count, 
 gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                           float factor, gs_stats *stats)
 {
-    gs_status status = check_factor(ctx, factor);
+    gs_status status = gsi_check_factor(ctx, factor);
     if (status == GS_OK)
-        status = check_pairs(ctx, dst, src, n);
+        status = gsi_check_pairs(ctx, dst, src, n);
     for (size_t t = 0; status == GS_OK && t < n; t++)
         if (dst[t].dtype != GS_F32) {
             char number[32];

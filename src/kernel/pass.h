@@ -1,5 +1,4 @@
-/* What passes over lists of tensors share, here and in the layers above: the cut into chunks, and
- * the checks of a list.
+/* What passes over lists of tensors share, here and in the layers above: the cut into chunks.
  *
  * A list is cut into chunks of GSI_CHUNK elements, the last of a tensor shorter. Chunks run on any
  * thread; each leaves its results in its own slot, and the slots are folded in order afterwards. So
@@ -27,11 +26,6 @@ typedef struct gsi_span {
 bool gsi_cut_list(gsi_cut *cut, gs_context *ctx, const gs_tensor *list, size_t n);
 static inline size_t gsi_cut_chunks(const gsi_cut *cut) { return cut->starts[cut->n]; }
 gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk);
-
-/* f32, f16 or bf16; data there and aligned; the first that is not is named in the context. */
-gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n);
-bool gsi_tensors_overlap(const gs_tensor *a, const gs_tensor *b);
-const char *gsi_tensor_name(char buffer[32], const gs_tensor *list, size_t t);
 
 static inline void *gsi_tensor_at(const gs_tensor *x, size_t i)
 {
