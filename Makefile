@@ -53,9 +53,12 @@ LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
 # A suite is a file in tests/ with a main or a table of tests, or a script suite_*.sh.
 SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
              $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
+ifeq ($(SAN),thread) # the others have one thread, and it is slow
+SUITES  := $(filter-out %/checkkern %/test_num %/test_halves,$(SUITES))
+endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter %/test_base %/test_num %/test_lists %/test_scaler %/checkkern,$(SUITES))
+ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_scaler %/checkkern,$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
@@ -143,7 +146,7 @@ demo:
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
 
 bench: all
-	$(PROGRAM) bench
+	$(PROGRAM) bench kernels
 
 # ---- installing ----
 

@@ -265,16 +265,34 @@ static uint32_t bits_of(float x)
     return u;
 }
 
-/* The sum as it is defined: chunks of 65536, 32 lanes each, folded in pairs. */
+/* The sum as it is defined: chunks of 65536; in them blocks of 512 in 32 lanes of f32, or of f64
+ * where the block's largest is outside [2^-40, 2^60]; lanes folded in pairs. */
 static double sum_of_squares(const gs_tensor *x)
 {
     double sum = 0;
     for (size_t first = 0; first < x->count; first += 65536) {
         double lanes[32] = {0};
-        for (size_t i = first; i < x->count && i < first + 65536; i++) {
-            const float v = value_of(x, i);
-            if (isfinite(v))
-                lanes[(i - first) % 32] += (double)v * (double)v;
+        const size_t end = x->count - first < 65536 ? x->count : first + 65536;
+        for (size_t block = first; block < end; block += 512) {
+            const size_t stop = end - block < 512 ? end : block + 512;
+            float top = 0;
+            for (size_t i = block; i < stop; i++) {
+                const float v = fabsf(value_of(x, i));
+                if (!isfinite(v))
+                    return HUGE_VAL;
+                top = v > top ? v : top;
+            }
+            for (size_t lane = 0; lane < 32; lane++) {
+                volatile float few = 0; /* no wider than it says */
+                for (size_t i = block + lane; i < stop; i += 32) {
+                    const float v = value_of(x, i);
+                    if (top >= 0x1p-40f && top <= 0x1p60f)
+                        few += v * v;
+                    else
+                        lanes[lane] += (double)v * (double)v;
+                }
+                lanes[lane] += (double)few;
+            }
         }
         for (size_t width = 32; width > 1; width /= 2)
             for (size_t k = 0; k < width / 2; k++)

@@ -166,14 +166,27 @@ static size_t width_of(const char *s)
     return n;
 }
 
-static void print_cell(FILE *to, const char *text, size_t width, bool right, bool last)
+/* *gap is the room since the last text: written when more text follows, so lines end in none. */
+static void print_cell(FILE *to, int *gap, const char *text, size_t width, bool right)
 {
     const int pad = (int)(width - width_of(text));
-    if (right)
-        fprintf(to, "%*s%s", pad, "", text);
-    else
-        fprintf(to, "%s%*s", text, last ? 0 : pad, "");
-    fputs(last ? "\n" : "  ", to);
+    *gap += right ? pad : 0;
+    if (*text) {
+        fprintf(to, "%*s%s", *gap, "", text);
+        *gap = 0;
+    }
+    *gap += (right ? 0 : pad) + 2;
+}
+
+static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t row)
+{
+    int gap = 0;
+    for (size_t c = 0; c < t->columns; c++) {
+        const char *text = row == 0 ? t->titles[c] + 1 : t->text[(row - 1) * t->columns + c];
+        if (text)
+            print_cell(to, &gap, text, widths[c], t->titles[c][0] == '>');
+    }
+    fputc('\n', to);
 }
 
 void cli_table_print(cli_table *t, FILE *to)
@@ -187,16 +200,10 @@ void cli_table_print(cli_table *t, FILE *to)
             widths[i % t->columns] = width;
     }
     fputs(cli_style_of(to, CLI_BOLD), to);
-    for (size_t c = 0; c < t->columns; c++)
-        print_cell(to, t->titles[c] + 1, widths[c], t->titles[c][0] == '>', c + 1 == t->columns);
+    print_row(to, t, widths, 0);
     fputs(cli_style_of(to, CLI_PLAIN), to);
-    for (size_t i = 0; i < t->cells; i++) {
-        const size_t c = i % t->columns;
-        if (t->text[i])
-            print_cell(to, t->text[i], widths[c], t->titles[c][0] == '>', c + 1 == t->columns);
-        else if (c == 0)
-            fputc('\n', to);
-    }
+    for (size_t row = 1; row <= t->cells / t->columns; row++)
+        print_row(to, t, widths, row);
     for (size_t i = 0; i < t->cells; i++)
         free(t->text[i]);
     free(t->text);

@@ -70,7 +70,7 @@ typedef struct gs_stats {
     uint64_t inf, nan;                 /* elements */
     uint64_t zero, subnormal, flushed; /* see gs_tensors_count; 0 from the other calls */
     float amax;                        /* largest finite magnitude */
-    double sumsq;                      /* of squares; Inf or NaN if an element is */
+    double sumsq;                      /* of squares; Inf unless all are finite */
     uint64_t bad_tensor, bad_index;    /* the first Inf or NaN; GS_NONE if there is none */
 } gs_stats;
 
@@ -126,7 +126,8 @@ GS_API gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor 
                                                const gs_tensor *src, size_t n, uint64_t seed,
                                                gs_stats *stats);
 
-/* dst += factor * src; dst is f32. Product and sum are rounded each. */
+/* dst += factor * src; dst is f32. Product and sum are rounded each. Where two NaN meet, either may
+ * survive: the only bits of all the passes that are not defined. */
 GS_API gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                                  size_t n, float factor, gs_stats *stats);
 

@@ -319,7 +319,7 @@ INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
     double lanes[GSI_LANES];
     for (int k = 0; k < 8; k++)
         _mm256_storeu_pd(lanes + 4 * k, acc[k]);
-    *sumsq = gsi_fold(lanes);
+    *sumsq = gsi_fold(lanes, highest(top, GS_F32));
     return highest(top, GS_F32);
 }
 

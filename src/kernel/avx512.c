@@ -315,7 +315,7 @@ INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
     double lanes[GSI_LANES];
     for (int k = 0; k < 4; k++)
         _mm512_storeu_pd(lanes + 8 * k, acc[k]);
-    *sumsq = gsi_fold(lanes);
+    *sumsq = gsi_fold(lanes, highest(top, type));
     return highest(top, type);
 }
 

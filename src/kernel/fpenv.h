@@ -19,7 +19,11 @@ static inline uint64_t gsi_fpenv_read(void)
     __asm__ volatile("mrs %0, fpcr" : "=r"(env));
     return env;
 }
-static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
+/* "memory": no load or store, and so no conversion between them, crosses the change of mode. */
+static inline void gsi_fpenv_write(uint64_t env)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(env) : "memory");
+}
 enum { GSI_FPENV_DEFAULT = 0 };
 enum { GSI_FPENV_FLUSH = 1 << 24 };
 #else

@@ -115,8 +115,8 @@ gsi_stochastic_fn *gsi_stochastic_for(const gsi_kernels *k, gs_dtype to, gs_dtyp
 
 gsi_limits gsi_limits_of(gs_dtype half);
 
-/* Pairwise fold of the lanes, shared by all variants. */
-double gsi_fold(double lanes[GSI_LANES]);
+/* Pairwise fold of the lanes, shared by all variants; Inf if `top` says that not all was finite. */
+double gsi_fold(double lanes[GSI_LANES], uint32_t top);
 
 /* What a kernel returns for the largest magnitude it met. */
 static inline uint32_t gsi_top(uint32_t magnitude)

@@ -71,6 +71,8 @@ static void run_chunk(void *arg, size_t i)
     if (p->want_counts || out.counts.amax >= GSI_F32_INF)
         gsi_count_for(&p->ctx->kernels, dst->dtype)(&out.counts, gsi_tensor_at(dst, at.first),
                                                     at.count, p->limits);
+    if (!p->want_counts)
+        out.counts.zero = 0; /* counted only because something was not finite */
     gsi_fpenv_leave(env);
     p->slots[i] = out;
 }

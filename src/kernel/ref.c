@@ -4,8 +4,10 @@
  * the compiler makes a loop for each pair of types. */
 #include "kernel/kernel.h"
 
-double gsi_fold(double lanes[GSI_LANES])
+double gsi_fold(double lanes[GSI_LANES], uint32_t top)
 {
+    if (top >= GSI_F32_INF) /* not the NaN of whichever lane came last */
+        return (double)gsi_float(GSI_F32_INF);
     for (int half = GSI_LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
@@ -90,7 +92,7 @@ static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype t
     uint32_t top = 0;
     for (size_t i = 0; i < n; i += GSI_BLOCK)
         top = max_u32(top, scan_block(lanes, src, i, n - i < GSI_BLOCK ? n : i + GSI_BLOCK, type));
-    *sumsq = gsi_fold(lanes);
+    *sumsq = gsi_fold(lanes, top);
     return gsi_top(top);
 }
 
