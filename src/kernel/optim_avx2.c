@@ -291,7 +291,7 @@ INLINE double sum(const __m256d acc[8])
     double lanes[GSI_LANES];
     for (int k = 0; k < 8; k++)
         _mm256_storeu_pd(lanes + 4 * k, acc[k]);
-    return gsi_fold(lanes);
+    return gsi_fold(lanes, 0);
 }
 
 INLINE void lamb32(const gsi_slice *s, size_t i, gs_dtype type, const settings *c,

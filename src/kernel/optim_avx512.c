@@ -254,7 +254,7 @@ INLINE double sum(const __m512d acc[4])
     double lanes[GSI_LANES];
     for (int k = 0; k < 4; k++)
         _mm512_storeu_pd(lanes + 8 * k, acc[k]);
-    return gsi_fold(lanes);
+    return gsi_fold(lanes, 0);
 }
 
 INLINE void lamb(gsi_norms *norms, const gsi_slice *slice, size_t n, const gsi_adam *set,

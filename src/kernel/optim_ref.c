@@ -100,7 +100,7 @@ static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gs
         weight[i % GSI_LANES] += x * x;
         direction[i % GSI_LANES] += u * u;
     }
-    *norms = (gsi_norms){gsi_fold(weight), gsi_fold(direction)};
+    *norms = (gsi_norms){gsi_fold(weight, 0), gsi_fold(direction, 0)};
 }
 
 static uint32_t lamb_step_ref(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
@@ -126,7 +126,7 @@ static inline double squares(double *cols, const void *grad, size_t n, const gsi
         cols[i] += square;
         lanes[i % GSI_LANES] += square;
     }
-    return gsi_fold(lanes);
+    return gsi_fold(lanes, 0);
 }
 
 static inline float factor_direction(const void *grad, size_t i, float row, float col,
@@ -143,7 +143,7 @@ static inline double factored(const float *col, float row, const void *grad, siz
         const double u = (double)factor_direction(grad, i, row, col[i], set, type);
         lanes[i % GSI_LANES] += u * u;
     }
-    return gsi_fold(lanes);
+    return gsi_fold(lanes, 0);
 }
 
 static inline uint32_t factor_step(const gsi_slice *s, const float *col, float row, size_t n,
