@@ -293,6 +293,8 @@ gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n,
 {
     atomic_ullong shared[256];
     gs_status status = gsi_check_list(ctx, list, n);
+    if (status == GS_OK && !bins)
+        status = gsi_fail(&ctx->error, GS_ENULL, "the bins are NULL");
     if (status != GS_OK)
         return status;
     for (int e = 0; e < 256; e++)
