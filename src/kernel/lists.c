@@ -33,16 +33,12 @@ struct pass {
     slot *slots; /* one a chunk */
 };
 
-bool gsi_cut_list(gsi_cut *cut, gs_context *ctx, const gs_tensor *list, size_t n)
+void gsi_cut_into(gsi_cut *cut, const gs_tensor *list, size_t n, size_t *starts)
 {
-    size_t *starts = gsi_arena_new(&ctx->scratch, n + 1, sizeof *starts);
     *cut = (gsi_cut){list, n, starts};
-    if (!starts)
-        return false;
     starts[0] = 0;
     for (size_t t = 0; t < n; t++)
         starts[t + 1] = starts[t] + list[t].count / GSI_CHUNK + (list[t].count % GSI_CHUNK > 0);
-    return true;
 }
 
 gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk)
@@ -101,8 +97,10 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     gs_status status = GS_ENOMEM;
 
-    if (!gsi_cut_list(&p->cut, ctx, p->dst, p->n))
+    size_t *starts = gsi_arena_new(&ctx->scratch, p->n + 1, sizeof *starts);
+    if (!starts)
         goto out;
+    gsi_cut_into(&p->cut, p->dst, p->n, starts);
     const size_t chunks = gsi_cut_chunks(&p->cut);
     p->slots = gsi_arena_new(&ctx->scratch, chunks, sizeof *p->slots);
     if (!p->slots)

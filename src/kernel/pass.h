@@ -22,8 +22,8 @@ typedef struct gsi_span {
     size_t t, first, count;
 } gsi_span;
 
-/* starts comes from ctx->scratch: false when there is no memory. */
-bool gsi_cut_list(gsi_cut *cut, gs_context *ctx, const gs_tensor *list, size_t n);
+/* starts: room for n + 1. */
+void gsi_cut_into(gsi_cut *cut, const gs_tensor *list, size_t n, size_t *starts);
 static inline size_t gsi_cut_chunks(const gsi_cut *cut) { return cut->starts[cut->n]; }
 gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk);
 
