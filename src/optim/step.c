@@ -83,15 +83,12 @@ gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
         return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
     if (!report)
         report = &unread;
-    const bool finite = gs_stats_finite(&step->stats);
     const double norm = sqrt(step->stats.sumsq) * step->inverse * verdict.factor;
-    *report = (gs_optim_report){.verdict = verdict,
-                                .norm = finite            ? norm
-                                        : step->stats.nan ? NAN
-                                                          : INFINITY,
-                                .clip = clip_of(&o->config, norm),
-                                .lr = o->config.lr *
-                                      gs_schedule_factor(&o->config.schedule, o->state.applied)};
+    const double lr = o->config.lr * gs_schedule_factor(&o->config.schedule, o->state.applied);
+    *report = (gs_optim_report){
+        .verdict = verdict, .norm = norm, .clip = clip_of(&o->config, norm), .lr = lr};
+    if (!gs_stats_finite(&step->stats))
+        report->norm = (double)(step->stats.nan ? NAN : INFINITY);
     if (verdict.action == GS_APPLY)
         return apply(o, step, verdict.factor, report);
     o->state.skipped += verdict.action != GS_RETRY;
