@@ -232,6 +232,7 @@ static bool trial_lamb_step(const row *r, any_fn *ref, any_fn *fn, size_t n, int
     places p = slices(&a, copy);
     p.want.m = a.want[M];
     p.got.m = a.got[M];
+    p.want.grad = p.got.grad = NULL;
     const gsi_adam set = any_adam();
     const float step = ONE_OF(1e-3f, 1, 1e-30f, 1e3f);
     const uint32_t top = ((gsi_lamb_step_fn *)ref)(&p.want, n, &set, step);

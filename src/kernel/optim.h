@@ -66,7 +66,7 @@ typedef uint32_t gsi_sgd_fn(const gsi_slice *s, size_t n, const gsi_sgd *set);
 typedef uint32_t gsi_adam_fn(const gsi_slice *s, size_t n, const gsi_adam *set);
 
 /* LAMB in two passes: moments, and the norms its trust ratio needs; then the direction again, from
- * the moments, times `step`. */
+ * the moments, times `step`; the gradient is not read. */
 typedef struct gsi_norms {
     double weight, direction; /* sums of squares */
 } gsi_norms;
