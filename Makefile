@@ -1,7 +1,7 @@
 # gradscale: `make` builds, `make test` tests, `make demo` shows. GNU make, no configure step.
 #
 #   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
-#   make test | test-long | test-arm | demo | bench | mutants
+#   make test | test-long | test-arm | demo | bench | mutants [COUNT=40] [SEED=1]
 #   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
 #   make deps | format | check-format | check-layers | clean
 
@@ -63,7 +63,7 @@ ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_sca
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites deps test test-long test-arm run-tests demo bench mutants install uninstall \
+.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench mutants install uninstall \
         format check-format check-layers clean
 .SECONDARY:
 
@@ -118,7 +118,7 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 
 test-long:
-	@GS_LONG=1 $(MAKE) --no-print-directory test test-arm
+	@GS_LONG=1 $(MAKE) --no-print-directory test
 
 run-tests:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
@@ -135,14 +135,14 @@ run-arm: $(ARM)
 
 mutants:
 	@tools/deps.sh build test
-	@tests/mutants.sh
+	@tests/mutants.sh $(COUNT) $(SEED)
 
 # ---- showing ----
 
 demo:
 	@tools/deps.sh build
-	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log
+	@mkdir -p $(BUILD)
+	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
 
 bench: all

@@ -5,7 +5,7 @@
  * As checkkern, with more arrays at once, each between unmapped pages. The reference runs with
  * subnormals kept, the variants with and without flushing, and the reference against itself too:
  * the rules of kernel/optim.h say that no bit changes. Where the reference has a NaN, a variant may
- * have another. */
+ * have another. GS_LONG=1 asks for more trials. */
 #include "checkkern.h"
 
 #include "kernel/fpenv.h"
@@ -306,7 +306,8 @@ static any_fn *pick(const gsi_optim_kernels *k, const row *r)
 
 static bool check_row(const row *r, any_fn *fn, const char *isa)
 {
-    for (int trial = 0; trial < 131 * KINDS + 200; trial++) {
+    const int trials = 131 * KINDS + (thorough ? 5000 : 200);
+    for (int trial = 0; trial < trials; trial++) {
         const int kind = trial % KINDS;
         const size_t n = trial < 131 * KINDS ? (size_t)(trial / KINDS) : below(LONGEST);
         const uint64_t start = drawn;
@@ -381,6 +382,7 @@ int main(int argc, char **argv)
         else
             only = argv[a];
     }
+    thorough = test_long();
     for (int k = 0; k < WRITTEN; k++) {
         want[k] = new_room();
         got[k] = new_room();

@@ -3,9 +3,13 @@
 
 #include "gradscale/scaler.h"
 
+#include <fenv.h>
 #include <locale.h>
 #include <math.h>
 #include <stdbool.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #define ROWS(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -118,7 +122,8 @@ static int64_t bad_before(const gs_params *p, const event *e, int i)
 static void model(const gs_params *p, const bool *found, double *shown, bool *raised)
 {
     event e[STEPS] = {{0}};
-    double s = as(p->state, p->init), visible = s, interval = (double)p->interval;
+    double s = as(p->state, p->init), visible = s,
+           interval = p->interval == GS_NO_LIMIT ? (double)INFINITY : (double)p->interval;
     int64_t it = 0, rescaled = -1, overflows = 0;
     for (int i = 0; i < STEPS; i++) {
         const double cur = s;
@@ -145,7 +150,8 @@ static void model(const gs_params *p, const bool *found, double *shown, bool *ra
                 if (!isnan(p->floor) && next < as(p->state, p->floor))
                     next = as(p->state, p->floor);
                 if (!isnan(p->window_follows)) {
-                    interval = (double)(int64_t)(interval / p->window_follows);
+                    if (isfinite(interval))
+                        interval = (double)(int64_t)(interval / p->window_follows);
                     interval = interval < 1 ? 1 : interval;
                 }
                 rescaled = it;
@@ -215,9 +221,13 @@ static gs_params random_params(void)
         p.growth = p.backoff = 1;
     p.compare = (uint8_t)below(4);
     p.interval = below(6) + (p.compare == GS_COMPARE_WRAP);
+    if (below(25) == 0)
+        p.interval = GS_NO_LIMIT;
     p.extra = below(3) ? 0 : below(4);
     p.credit = below(3) ? 0 : below(9);
     p.hyst = below(2) ? 1 : below(5);
+    if (below(25) == 0)
+        p.hyst = GS_NO_LIMIT;
     p.refill = (uint8_t)below(8);
     p.track_rescale = below(4) == 0;
     p.tolerance = PICK(0, 0, 0.05, 0.3, 0.5, 1);
@@ -308,6 +318,32 @@ static void test_corners(void)
     CHECK(gs_scaler_scale(&s) == 1);
 }
 
+/* A caller's rounding mode and flush-to-zero change no bit. */
+static void test_callers_modes(void)
+{
+    static const int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_UPWARD, FE_DOWNWARD};
+    for (int round = 0; round < 200; round++) {
+        const gs_params p = random_params();
+        gs_scaler plain, odd;
+        gs_scaler_init_params(&plain, &p, NULL);
+        odd = plain;
+        for (int i = 0; i < 100; i++) {
+            const int found = below(3) == 0;
+            const int raises = gs_scaler_update(&plain, found);
+            fesetround(modes[round % 4]);
+#if defined(__x86_64__)
+            _mm_setcsr(_mm_getcsr() | 0x8040); /* FTZ and DAZ */
+#endif
+            const int also = gs_scaler_update(&odd, found);
+#if defined(__x86_64__)
+            _mm_setcsr(_mm_getcsr() & ~0x8040u);
+#endif
+            fesetround(FE_TONEAREST);
+            CHECK(raises == also && memcmp(&plain.machine, &odd.machine, sizeof odd.machine) == 0);
+        }
+    }
+}
+
 /* ---- parameters ---- */
 
 static void refused(const char *spec, const char *set, gs_status status, const char *sentence)
@@ -347,10 +383,12 @@ static void test_sentences(void)
         {"back_op=sub", GS_ERANGE, "back_op=sub: back_op must be wide, state, div or recip"},
         {"grow_op=div", GS_ERANGE, "grow_op=div: grow_op must be wide or state"},
         {"state=f8", GS_ERANGE, "state=f8: state must be f16, f32 or f64"},
-        {"interval=-1", GS_ERANGE, "interval=-1: interval must be a whole number from 0 to 2^53"},
-        {"interval=1.5", GS_ERANGE, "interval=1.5: interval must be a whole number from 0 to 2^53"},
+        {"interval=-1", GS_ERANGE,
+         "interval=-1: interval must be a whole number from 0 to 2^53, or none"},
+        {"interval=1.5", GS_ERANGE,
+         "interval=1.5: interval must be a whole number from 0 to 2^53, or none"},
         {"interval=1e30", GS_ERANGE,
-         "interval=1e30: interval must be a whole number from 0 to 2^53"},
+         "interval=1e30: interval must be a whole number from 0 to 2^53, or none"},
         {"interval=0 compare=wrap", GS_ERANGE,
          "interval=0: with compare=wrap it must be at least 1"},
         {"bad_limit=x", GS_ERANGE,
@@ -781,15 +819,30 @@ static void test_damage(void)
     bad = s;
     bad.event.phase = 200;
     gs_scaler_save(bytes, sizeof bytes, &n, &bad);
-    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has a rule or phase that does not exist") == 0);
+    bad.event.phase = 1;
+    gs_scaler_save(bytes, sizeof bytes, &n, &bad);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has a rerun without a scale") == 0);
     bad = s;
     bad.rules.half = 4;
     gs_scaler_save(bytes, sizeof bytes, &n, &bad);
-    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has half format 4, of which there is none") == 0);
     bad = s;
     bad.history[3] = -1;
     gs_scaler_save(bytes, sizeof bytes, &n, &bad);
-    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has an amax in its history that is none") == 0);
+    char longer[GS_STATE_TEXT_MAX + 8];
+    snprintf(longer, sizeof longer, "%s\n", text);
+    CHECK(gs_scaler_load_text(&t, longer, m + 1, &error) == GS_EFORMAT &&
+          strcmp(error.text, "the state goes on behind its checksum") == 0);
+    CHECK(gs_scaler_load_text(&t, text, m - 1, &error) == GS_EFORMAT &&
+          strcmp(error.text, "the state is cut off before its checksum") == 0);
+    CHECK(gs_scaler_load_text(&t, "hello\n", 6, &error) == GS_EFORMAT &&
+          strcmp(error.text, "this is not the state of a scaler") == 0);
     CHECK(memcmp(&t, &before, sizeof t) == 0);
 }
 
@@ -800,9 +853,9 @@ static void test_size(void)
 }
 
 TESTS({"against_the_model", test_against_the_model}, {"corners", test_corners},
-      {"sentences", test_sentences}, {"text_of_values", test_text_of_values},
-      {"nvcaffe", test_nvcaffe}, {"logmax", test_logmax}, {"popart", test_popart},
-      {"headroom_rules", test_headroom_rules},
+      {"callers_modes", test_callers_modes}, {"sentences", test_sentences},
+      {"text_of_values", test_text_of_values}, {"nvcaffe", test_nvcaffe}, {"logmax", test_logmax},
+      {"popart", test_popart}, {"headroom_rules", test_headroom_rules},
       {"accelerate4289_metaseq3_save_anywhere", test_accelerate4289_metaseq3_save_anywhere},
       {"any_raw_state_is_saveable", test_any_raw_state_is_saveable}, {"damage", test_damage},
       {"size", test_size})

@@ -38,7 +38,7 @@ static int replay_traces(char **paths, int n, bool emit)
         }
         gs_trace_close(file);
         if (status != GS_OK)
-            return cli_fail_status(status, &error);
+            return cli_fail("%s", error.text);
     }
     if (!emit)
         printf("%" PRIu64 " traces, %" PRIu64 " steps: %" PRIu64 " differ\n", traces, steps, wrong);
@@ -84,7 +84,7 @@ static void run_row(policy_run *p, const gs_log_row *row)
     p->skipped += gs_step_end(&step, &p->scaler).action != GS_APPLY;
 }
 
-static int make_policies(policy_run *runs, size_t *n, const char *list, const cli_list *sets)
+static int make_policies(policy_run *runs, size_t *n, const char *list, const char *set)
 {
     gs_error error;
     int next;
@@ -101,13 +101,8 @@ static int make_policies(policy_run *runs, size_t *n, const char *list, const cl
             return cli_fail("--policy: an item of the list is empty or too long");
         if (gs_scaler_init(&p->scaler, p->name, &error) != GS_OK)
             return cli_fail("--policy: %s", error.text);
-        char all[1024] = "stuck=none";
-        for (size_t i = 0; i < sets->count; i++) {
-            if (strlen(all) + strlen(sets->items[i]) + 2 > sizeof all)
-                return cli_fail("--set: the values are too long");
-            strcat(strcat(all, " "), sets->items[i]);
-        }
-        if (gs_scaler_set(&p->scaler, all, &error) != GS_OK)
+        if (gs_scaler_set(&p->scaler, "stuck=none", &error) != GS_OK ||
+            gs_scaler_set(&p->scaler, set, &error) != GS_OK)
             return cli_fail("--set: %s", error.text);
         if (p->scaler.rules.on_overflow != GS_ON_SKIP)
             return cli_fail("--set on_overflow: a log cannot be run again");
@@ -117,15 +112,16 @@ static int make_policies(policy_run *runs, size_t *n, const char *list, const cl
 
 static void print_policies(const policy_run *runs, size_t n, bool json)
 {
+    static const char *const titles[] = {"<policy",     ">steps",      ">skipped",
+                                         ">mean scale", ">mean log2",  ">final scale",
+                                         ">at floor",   ">at ceiling", NULL};
     json_writer j;
     cli_table *t = NULL;
     if (json) {
         json_begin(&j, stdout, true);
         json_array(&j, NULL);
     } else {
-        t = cli_table_new((const char *const[]){"<policy", ">steps", ">skipped", ">mean scale",
-                                                ">mean log2", ">final scale", ">at floor",
-                                                ">at ceiling", NULL});
+        t = cli_table_new(titles);
     }
     for (size_t i = 0; i < n; i++) {
         const policy_run *p = &runs[i];
@@ -158,11 +154,11 @@ static void print_policies(const policy_run *runs, size_t n, bool json)
         cli_table_print(t, stdout);
 }
 
-static int replay_logs(char **paths, int n, const char *policies, const cli_list *sets, bool json)
+static int replay_logs(char **paths, int n, const char *policies, const char *set, bool json)
 {
     static policy_run runs[POLICIES_MAX];
     size_t count;
-    const int code = make_policies(runs, &count, policies, sets);
+    const int code = make_policies(runs, &count, policies, set);
     if (code != CLI_GO)
         return code;
     gs_error error;
@@ -180,7 +176,7 @@ static int replay_logs(char **paths, int n, const char *policies, const cli_list
         }
         gs_log_close(file);
         if (status != GS_OK)
-            return cli_fail_status(status, &error);
+            return cli_fail("%s", error.text);
     }
     if (rows == 0)
         return cli_fail("%s: there is no step in it", paths[0]);
@@ -189,6 +185,20 @@ static int replay_logs(char **paths, int n, const char *policies, const cli_list
 }
 
 /* ---- the command ---- */
+
+enum { SETTINGS = 1024 };
+
+/* All --set in one list, so that they are checked together. */
+static bool join(char text[SETTINGS], const cli_list *sets)
+{
+    text[0] = 0;
+    for (size_t i = 0; i < sets->count; i++) {
+        if (strlen(text) + strlen(sets->items[i]) + 2 > SETTINGS)
+            return false;
+        strcat(strcat(text, " "), sets->items[i]);
+    }
+    return true;
+}
 
 int cmd_replay(int argc, char **argv)
 {
@@ -210,7 +220,8 @@ int cmd_replay(int argc, char **argv)
          "the files are logs, a JSON object a step with found_inf or amax: show what each of these "
          "presets or policies would have done",
          CLI_STRING(&policies)},
-        {"set", "KEY=VALUE", "change a parameter of every policy", CLI_LIST(&sets)},
+        {"set", "KEY=VALUE", "change a parameter of every policy; with --simulate, of headroom",
+         CLI_LIST(&sets)},
         {"json", NULL, "print JSON; its schema is in doc/json-replay.md", CLI_FLAG(&json)},
         {"simulate", NULL, "no files: bad batches with skip and attribute; pytorch and headroom",
          CLI_FLAG(&simulated)},
@@ -233,14 +244,23 @@ int cmd_replay(int argc, char **argv)
         return cli_fail("--simulate takes no file, but '%s' was given", argv[0]);
     if (!simulated && argc == 0)
         return cli_fail("replay needs a FILE, or --simulate");
-    if (sets.count > 0 && !policies)
-        return cli_fail("--set belongs to --policy");
+    if (sets.count > 0 && !policies && !simulated)
+        return cli_fail("--set belongs to --policy or --simulate");
+    char set[SETTINGS];
+    gs_scaler headroom;
+    gs_error error;
+    if (!join(set, &sets))
+        return cli_fail("--set: the values are too long");
+    gs_scaler_init(&headroom, "headroom", NULL);
+    if (simulated && gs_scaler_set(&headroom, set, &error) != GS_OK)
+        return cli_fail("--set: %s", error.text);
+    sim.set = set;
     if (json && !policies && !simulated)
         return cli_fail("--json belongs to --policy or --simulate");
     if (simulated)
         simulate(&sim, json);
     else if (policies)
-        return replay_logs(argv, argc, policies, &sets, json);
+        return replay_logs(argv, argc, policies, set, json);
     else
         return replay_traces(argv, argc, emit);
     return CLI_DONE;

@@ -10,6 +10,7 @@ typedef struct simulation {
     uint64_t seeds; /* runs of the random walk */
     uint64_t walk;  /* steps of each */
     uint64_t seed;
+    const char *set; /* of headroom in the random walk, "key=value ..." */
 } simulation;
 
 void simulate(const simulation *s, bool json);

@@ -149,6 +149,7 @@ static void run_walk(tally tallies[2], const simulation *sim, uint64_t number)
         tallies[k] = (tally){0};
         gs_scaler_init(&scalers[k], walkers[k], NULL);
     }
+    gs_scaler_set(&scalers[1], sim->set, NULL);
     for (uint64_t i = 0; i < sim->walk; i++) {
         level = fmin(fmax(level + 0.05 * normal(&random), -24), -4);
         const double amax = exp2(level + (uniform(&random) < 1e-4 ? 6 : 0));

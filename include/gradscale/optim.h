@@ -120,12 +120,12 @@ typedef enum gs_optim_kind {
     X(STOCHASTIC, "stochastic") /* now and then, right on average; no memory */ \
     X(KAHAN, "kahan")           /* what was cut off is kept, 2 bytes a weight */
 
-typedef enum gs_rounding {
+typedef enum gs_weight_rounding {
 #define X(id, name) GS_ROUND_##id,
     GS_ROUNDINGS(X)
 #undef X
         GS_ROUNDING_COUNT
-} gs_rounding;
+} gs_weight_rounding;
 
 /* The keys of gs_optim_config_set are the names here; those of the schedule are schedule, warmup,
  * total, every, final, gamma. */
@@ -143,7 +143,7 @@ typedef struct gs_optim_config {
     double clip_norm, clip_value; /* in true units, the norm first; 0: off */
     double ema;                   /* decay of an average of the weights; 0: none */
     gs_schedule schedule;
-    gs_rounding rounding;
+    gs_weight_rounding rounding;
     gs_dtype moments; /* f32; f16 or bf16: half the memory, rounded stochastically */
     uint64_t seed;    /* of stochastic rounding */
     int clear_grads;  /* after a step that was not applied: 1 */

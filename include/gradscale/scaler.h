@@ -49,10 +49,10 @@ typedef struct gs_params {
     double err_min;         /* the scale `err` speaks of */
     double window_follows;  /* growth multiplies the interval by it, backoff divides; or none */
     double warm_growth;     /* the growth until the first overflow ever; or none */
-    int64_t interval;       /* clean steps to a growth */
+    int64_t interval;       /* clean steps to a growth; or none: never */
     int64_t extra;          /* what the growth counter restarts from, and is compared beyond */
     int64_t credit;         /* the growth counter at the start */
-    int64_t hyst;           /* overflows to a backoff */
+    int64_t hyst;           /* overflows to a backoff; or none: never */
     int64_t bad_limit;      /* more overflows in a row than this are an error; or none */
     uint8_t state;          /* T: GS_STATE_ */
     uint8_t grow_op;        /* GS_OP_WIDE or GS_OP_STATE */
@@ -287,7 +287,7 @@ GS_API gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_er
 typedef enum gs_coupling {
     GS_INDEPENDENT,   /* each for itself */
     GS_SKIP_TOGETHER, /* one overflow skips all; each scale follows its own (apex num_losses) */
-    GS_SCALE_TOGETHER /* all see the merged statistics */
+    GS_SCALE_TOGETHER /* all see the merged statistics; begin them at one scale */
 } gs_coupling;
 
 /* The n steps of n scalers, of which some may be the same scaler: it is then fed in this order. */
@@ -309,8 +309,8 @@ typedef struct gs_window {
 } gs_window;
 
 GS_API void gs_window_begin(gs_window *window, const gs_scaler *scaler, gs_window_rule rule);
-/* One micro-batch, reported to a step of its own that was begun with the window's scale:
- * gs_step m = window.step_of... Returns 1: accumulate its gradients; 0: leave them out. */
+/* One micro-batch, reported to a step of its own that gs_step_begin made from the same scaler.
+ * Returns 1: accumulate its gradients; 0: leave them out. */
 GS_API int gs_window_add(gs_window *window, const gs_step *micro);
 GS_API void gs_window_merge(gs_window *into, const gs_window *from); /* ranks */
 /* verdict.factor is seen / good. With no good one left the window is skipped. */

@@ -15,7 +15,8 @@ static const char *const words[WORDS] = {"trace", "preset", "set",  "steps",
 struct gs_trace_file {
     gsi_lines lines;
     gs_trace trace;
-    char *text[WORDS]; /* of the line, without its word; NULL: no such line */
+    char *text[WORDS];  /* of the line, without its word; NULL: no such line */
+    uint64_t at[WORDS]; /* its number */
     uint64_t *runs;
     size_t run_room;
     bool any;
@@ -60,6 +61,14 @@ void gs_trace_close(gs_trace_file *file)
     gsi_free(&heap, file);
 }
 
+/* Where a sentence is about another line than the one that was read last. */
+static gsi_lines line_of(const gs_trace_file *file, int word)
+{
+    gsi_lines lines = file->lines;
+    lines.number = file->at[word];
+    return lines;
+}
+
 /* The next number of a list, 0 or more digits in *text; false: none, or beyond any sense. */
 static bool next_count(const char **text, uint64_t *out)
 {
@@ -78,16 +87,17 @@ static bool next_count(const char **text, uint64_t *out)
 static gs_status read_runs(gs_trace_file *file, gs_error *error)
 {
     gs_trace *t = &file->trace;
+    const gsi_lines steps = line_of(file, STEPS), found = line_of(file, FOUND);
     const char *at = file->text[STEPS];
     uint64_t run, sum = 0;
     if (!next_count(&at, &t->steps) || *at)
-        return gsi_lines_fail(&file->lines, error, GS_ERANGE,
+        return gsi_lines_fail(&steps, error, GS_ERANGE,
                               "trace %.60s: 'steps %.40s' is not a number from 0 to %d", t->name,
                               file->text[STEPS], GS_TRACE_STEPS_MAX);
     t->run_count = 0;
     for (at = file->text[FOUND]; at[strspn(at, " \t")];) {
         if (!next_count(&at, &run))
-            return gsi_lines_fail(&file->lines, error, GS_ERANGE,
+            return gsi_lines_fail(&found, error, GS_ERANGE,
                                   "trace %.60s: number %zu of found is not one from 0 to %d",
                                   t->name, t->run_count + 1, GS_TRACE_STEPS_MAX);
         if (!gsi_grow(&file->lines.heap, &file->runs, &file->run_room, t->run_count + 1,
@@ -98,7 +108,7 @@ static gs_status read_runs(gs_trace_file *file, gs_error *error)
     }
     t->runs = file->runs;
     if (sum != t->steps)
-        return gsi_lines_fail(&file->lines, error, GS_EFORMAT,
+        return gsi_lines_fail(&steps, error, GS_EFORMAT,
                               "trace %.60s: steps is %" PRIu64 ", but found adds up to %" PRIu64,
                               t->name, t->steps, sum);
     return GS_OK;
@@ -121,13 +131,18 @@ static gs_status finish(gs_trace_file *file, gs_error *error)
     t->scale = file->text[SCALE];
     t->raised = file->text[RAISED];
     t->path = file->lines.path;
+    int word = PRESET;
     gs_status status = gs_params_preset(&t->params, t->preset, &why);
-    if (status == GS_OK)
+    if (status == GS_OK && file->text[SET]) {
+        word = SET;
         status = gs_params_set(&t->params, t->set, &why);
+    }
     if (status == GS_OK)
         status = gs_params_check(&t->params, &why);
-    if (status != GS_OK)
-        return gsi_lines_fail(&file->lines, error, status, "trace %.60s: %s", t->name, why.text);
+    if (status != GS_OK) {
+        const gsi_lines at = line_of(file, word);
+        return gsi_lines_fail(&at, error, status, "trace %.60s: %s", t->name, why.text);
+    }
     return read_runs(file, error);
 }
 
@@ -157,6 +172,7 @@ static gs_status take(gs_trace_file *file, bool *done, gs_error *error)
         return gsi_lines_fail(l, error, GS_EFORMAT, "a trace without a name");
     if (w == TRACE)
         file->trace = (gs_trace){.line = l->number};
+    file->at[w] = l->number;
     file->text[w] = gsi_copy_text(&file->lines.heap, rest, strlen(rest));
     return file->text[w] ? GS_OK : gsi_lines_fail(l, error, GS_ENOMEM, "out of memory");
 }
@@ -234,7 +250,8 @@ gs_status gs_trace_write(FILE *to, const gs_trace *trace)
     fprintf(to, "trace %s\npreset %s\n", trace->name, trace->preset);
     if (*trace->set)
         fprintf(to, "set %s\n", trace->set);
-    fprintf(to, "steps %" PRIu64 "\nfound %s\n", trace->steps, trace->found);
+    fprintf(to, "steps %" PRIu64 "\nfound%s%s\n", trace->steps, *trace->found ? " " : "",
+            trace->found);
 
     walk_begin(&w, trace);
     fprintf(to, "scale start:%s", gsi_write_double(number, gs_scaler_scale(&w.scaler)));

@@ -32,11 +32,13 @@ static void note(gs_scaler *s, double amax)
 
 static void follow(gs_scaler *s)
 {
-    double amax = 0;
+    float amax = 0;
     for (int i = 0; i < (int)s->tune[HISTORY]; i++)
-        amax = fmax(amax, (double)s->history[i]);
-    if (amax > 0)
-        gsi_go_to(s, gsi_power_of_two_below(gsi_half_max(s) / amax * exp2(-s->tune[MARGIN])));
+        amax = s->history[i] > amax ? s->history[i] : amax;
+    if (amax > 0) {
+        const double most = gsi_half_max(s) / exp2(s->tune[MARGIN]);
+        gsi_go_to(s, gsi_power_of_two_below(most / (double)amax));
+    }
 }
 
 bool gsi_headroom_step(gs_scaler *s, const gs_finding *f)

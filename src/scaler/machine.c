@@ -61,10 +61,15 @@ static double move(const gs_params *p, uint8_t op, double s, double factor)
     return gsi_round_state(p, s * (op == GS_OP_RECIP ? gsi_round_state(p, 1 / f) : f));
 }
 
+double gsi_interval(const gs_params *p)
+{
+    return p->interval == GS_NO_LIMIT ? (double)INFINITY : (double)p->interval;
+}
+
 void gsi_machine_init(gs_machine *m, const gs_params *p)
 {
     *m = (gs_machine){.scale = gsi_round_state(p, p->init),
-                      .interval = (double)p->interval,
+                      .interval = gsi_interval(p),
                       .count = (double)p->credit,
                       .clean = p->credit,
                       .last_rescale = -1};

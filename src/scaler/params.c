@@ -35,11 +35,11 @@ static const row rows[] = {
     {AT(grow_op), WORD, .words = grow_ops},
     {AT(backoff), NUMBER, .above = true, .must = "greater than 0"},
     {AT(back_op), WORD, .words = ops},
-    {AT(interval), .kind = COUNT},
+    {AT(interval), .kind = COUNT, .optional = true},
     {AT(extra), .kind = COUNT},
     {AT(credit), .kind = COUNT},
     {AT(compare), WORD, .words = compares},
-    {AT(hyst), .kind = COUNT},
+    {AT(hyst), .kind = COUNT, .optional = true},
     {AT(refill), MASK, .words = refills},
     {AT(tolerance), NUMBER, .must = "at least 0"},
     {AT(track_rescale), WORD, .words = no_yes},
@@ -217,6 +217,9 @@ gs_status gs_params_get(char *text, size_t size, const gs_params *params, const 
             strcpy(value, "none");
         break;
     case WORD:
+        for (uint8_t i = 0; i <= word; i++)
+            if (!r->words[i])
+                return GS_ERANGE;
         strcpy(value, r->words[word]);
         break;
     case MASK:

@@ -204,11 +204,15 @@ gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
 
 /* ---- the raw update ---- */
 
+/* Out of line and through a pointer: no arithmetic moves across the change of mode. Setting a mode
+ * that is set already would cost more than the update. */
 int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
 {
+    if (gsi_fpenv_usual())
+        return gsi_policies[scaler->policy].step(scaler, finding);
     const uint64_t env = gsi_fpenv_enter();
     const bool raises = gsi_policies[scaler->policy].step(scaler, finding);
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return raises;
 }
 

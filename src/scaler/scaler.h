@@ -10,6 +10,7 @@
 /* ---- machine.c ---- */
 
 double gsi_round_state(const gs_params *p, double x); /* to nearest even in T */
+double gsi_interval(const gs_params *p);              /* infinite if there is none */
 void gsi_machine_init(gs_machine *m, const gs_params *p);
 /* Returns true where the framework raises. */
 bool gsi_machine_step(gs_machine *m, const gs_params *p, bool found);
@@ -81,7 +82,7 @@ typedef enum gsi_probe {
     GSI_PROBED,  /* done, or never asked for */
     GSI_PENDING, /* no step yet */
     GSI_FALLEN,  /* the first scale overflowed: at the floor */
-    GSI_CLIMB,   /* no amax is known: doubling every clean step */
+    GSI_CLIMB,   /* clean, but too low to know how much too low */
     GSI_PROBES
 } gsi_probe;
 

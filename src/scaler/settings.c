@@ -239,7 +239,7 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
     if (next.counters.attempted == 0)
         gsi_restart(&next);
     else if (next.params.interval != scaler->params.interval)
-        next.machine.interval = (double)next.params.interval;
+        next.machine.interval = gsi_interval(&next.params);
     *scaler = next;
     return GS_OK;
 }

@@ -130,7 +130,7 @@ gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
  * for any. */
 static bool overflows_unscaled(const gs_step *step)
 {
-    return (double)step->stats.amax * step->inverse > 0x1.fffffep+127;
+    return !((double)step->stats.amax * step->inverse <= 0x1.fffffep+127); /* 0 * Inf too */
 }
 
 static gs_reason reason_of(const gs_step *step)
@@ -260,15 +260,14 @@ static gs_verdict rerun(gs_scaler *s, gs_reason reason, gsi_phase phase, double 
 
 /* ---- the probe ---- */
 
+/* An amax among the format's last bits gives a safe scale, and the next step a good one. With only
+ * a flag, climb until it overflows, at the price of one skipped step. */
 static void probe_clean(gs_scaler *s, const gs_step *step)
 {
-    if (step->amax_known) {
-        jump(s, fitting_scale(s, step));
-        s->probing = GSI_PROBED;
-    } else { /* only a flag: climb until it overflows, at one skipped step */
-        jump(s, 2 * step->scale);
-        s->probing = gs_scaler_scale(s) > step->scale ? GSI_CLIMB : GSI_PROBED;
-    }
+    const double exact = 64 * gs_format_of((gs_dtype)s->rules.half)->min_subnormal;
+    jump(s, step->amax_known ? fitting_scale(s, step) : 2 * step->scale);
+    const bool more = gs_scaler_scale(s) > step->scale;
+    s->probing = more && (double)step->stats.amax < exact ? GSI_CLIMB : GSI_PROBED;
 }
 
 static void probe_overflow(gs_scaler *s, const gs_step *step)
@@ -290,10 +289,7 @@ static gs_verdict clean(gs_scaler *s, const gs_step *step)
     switch (s->event.phase) {
     case GSI_HALVED: /* cured: the scale was too high, hysteresis or not */
         s->probing = GSI_PROBED;
-        if (s->policy == GS_POLICY_MACHINE || !step->amax_known)
-            feed(s, step, true);
-        else
-            feed(s, step, false);
+        feed(s, step, s->policy == GS_POLICY_MACHINE || !step->amax_known);
         if (gs_scaler_scale(s) >= start)
             jump(s, step->scale);
         return apply(s);
