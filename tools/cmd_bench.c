@@ -3,6 +3,7 @@
 
 static const cli_command benches[] = {
     {"kernels", "every pass over gradients, as a fraction of memory bandwidth", bench_kernels},
+    {"optim", "the optimizers and whole steps, as a fraction of memory bandwidth", bench_optim},
     {0}};
 
 int cmd_bench(int argc, char **argv)

@@ -2,11 +2,13 @@
 #define GSI_KERNEL_CONTEXT_H
 
 #include "kernel/kernel.h"
+#include "kernel/optim.h"
 #include "kernel/rows.h"
 
 struct gs_context {
     gsi_heap heap;
     gsi_kernels kernels;
+    gsi_optim_kernels optim;
     gsi_rows rows;
     unsigned cpu;
     gsi_pool *pool; /* NULL: the caller's parallel-for */

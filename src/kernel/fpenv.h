@@ -11,7 +11,8 @@
 static inline uint64_t gsi_fpenv_read(void) { return _mm_getcsr(); }
 static inline void gsi_fpenv_write(uint64_t env) { _mm_setcsr((unsigned)env); }
 enum { GSI_FPENV_DEFAULT = 0x1F80 }; /* all exceptions masked */
-enum { GSI_FPENV_FLAGS = 0x3F };     /* exceptions seen, no modes */
+enum { GSI_FPENV_FLUSH = 0x1F80 | 0x8040 };
+enum { GSI_FPENV_FLAGS = 0x3F }; /* exceptions seen, no modes */
 #elif defined(__aarch64__)
 static inline uint64_t gsi_fpenv_read(void)
 {
@@ -19,12 +20,16 @@ static inline uint64_t gsi_fpenv_read(void)
     __asm__ volatile("mrs %0, fpcr" : "=r"(env));
     return env;
 }
-static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
-enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLAGS = 0 };
+/* "memory": no load or store, and so no conversion between them, crosses the change of mode. */
+static inline void gsi_fpenv_write(uint64_t env)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(env) : "memory");
+}
+enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLUSH = 1 << 24, GSI_FPENV_FLAGS = 0 };
 #else
 static inline uint64_t gsi_fpenv_read(void) { return 0; }
 static inline void gsi_fpenv_write(uint64_t env) { (void)env; }
-enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLAGS = 0 };
+enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLUSH = 0, GSI_FPENV_FLAGS = 0 };
 #endif
 
 /* Whether the mode is the default one already. */
@@ -40,6 +45,15 @@ static inline uint64_t gsi_fpenv_enter(void)
     const uint64_t saved = gsi_fpenv_read();
     gsi_fpenv_write(GSI_FPENV_DEFAULT);
     __asm__ volatile("" : : : "memory");
+    return saved;
+}
+
+/* Nearest even, subnormals flushed: for kernels whose results do not depend on it, only their speed
+ * (kernel/optim.h). */
+static inline uint64_t gsi_fpenv_enter_flush(void)
+{
+    const uint64_t saved = gsi_fpenv_read();
+    gsi_fpenv_write(GSI_FPENV_FLUSH);
     return saved;
 }
 

@@ -1,15 +1,8 @@
-/* A pass: one kernel over a list of tensors.
- *
- * The list is cut into chunks of CHUNK elements, the last of a tensor shorter. Chunks run on any
- * thread; each leaves its counts in its own slot, and the slots are folded in order afterwards. So
- * the result depends on CHUNK, a constant of the library, and on nothing else. */
-#include "kernel/context.h"
+/* A pass: one kernel over a list of tensors. */
 #include "kernel/fpenv.h"
+#include "kernel/pass.h"
 
 #include <stdatomic.h>
-
-enum { CHUNK = 1 << 16 };               /* 128 or 256 KB; a multiple of GSI_RANDOM_GROUP */
-enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no cache keeps them */
 
 typedef struct pass pass;
 
@@ -36,46 +29,55 @@ struct pass {
     gsi_limits limits;
     atomic_ullong *words; /* those of a gs_exponents */
 
-    size_t *starts; /* [n + 1]: the number of the first chunk of tensor t */
-    slot *slots;    /* [starts[n]] */
+    gsi_cut cut; /* of dst */
+    slot *slots; /* one a chunk */
 };
 
-static void *at(const gs_tensor *x, size_t i)
+void gsi_cut_into(gsi_cut *cut, const gs_tensor *list, size_t n, size_t *starts)
 {
-    return (char *)x->data + i * gs_format_of(x->dtype)->bytes;
+    *cut = (gsi_cut){list, n, starts};
+    starts[0] = 0;
+    for (size_t t = 0; t < n; t++)
+        starts[t + 1] = starts[t] + list[t].count / GSI_CHUNK + (list[t].count % GSI_CHUNK > 0);
+}
+
+gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk)
+{
+    size_t t = 0; /* the last tensor that starts at or before the chunk */
+    for (size_t end = cut->n; end - t > 1;) {
+        const size_t mid = t + (end - t) / 2;
+        if (cut->starts[mid] <= chunk)
+            t = mid;
+        else
+            end = mid;
+    }
+    const size_t first = (chunk - cut->starts[t]) * GSI_CHUNK, left = cut->list[t].count - first;
+    return (gsi_span){t, first, left < GSI_CHUNK ? left : GSI_CHUNK};
 }
 
 static void run_chunk(void *arg, size_t i)
 {
     const pass *p = arg;
-    size_t t = 0; /* the last tensor that starts at or before chunk i */
-    for (size_t end = p->n; end - t > 1;) {
-        const size_t mid = t + (end - t) / 2;
-        if (p->starts[mid] <= i)
-            t = mid;
-        else
-            end = mid;
-    }
-    const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-    const size_t count = left < CHUNK ? left : CHUNK;
-    slot out = {.counts.first_bad = count};
+    const gsi_span at = gsi_cut_span(&p->cut, i);
+    const gs_tensor *dst = &p->dst[at.t];
+    slot out = {.counts.first_bad = at.count};
 
     const uint64_t env = gsi_fpenv_enter();
-    out.counts.amax = p->run(p, t, first, count, &out.sumsq);
+    out.counts.amax = p->run(p, at.t, at.first, at.count, &out.sumsq);
     if (p->want_counts || out.counts.amax >= GSI_F32_INF)
-        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&out.counts, at(&p->dst[t], first), count,
-                                                         p->limits);
+        gsi_count_for(&p->ctx->kernels, dst->dtype)(&out.counts, gsi_tensor_at(dst, at.first),
+                                                    at.count, p->limits);
     if (!p->want_counts)
         out.counts.zero = 0; /* counted only because something was not finite */
     gsi_fpenv_leave(env);
     p->slots[i] = out;
 }
 
-static void add_slot(gs_stats *stats, const slot *s, size_t t, size_t first, size_t count)
+static void add_slot(gs_stats *stats, const slot *s, gsi_span at)
 {
     const gsi_counts *c = &s->counts;
-    const bool bad = c->first_bad < count;
-    const gs_stats one = {.elements = count,
+    const bool bad = c->first_bad < at.count;
+    const gs_stats one = {.elements = at.count,
                           .inf = c->inf,
                           .nan = c->nan,
                           .zero = c->zero,
@@ -83,8 +85,8 @@ static void add_slot(gs_stats *stats, const slot *s, size_t t, size_t first, siz
                           .flushed = c->flushed,
                           .amax = gsi_float(c->amax),
                           .sumsq = s->sumsq,
-                          .bad_tensor = bad ? t : GS_NONE,
-                          .bad_index = bad ? first + c->first_bad : GS_NONE};
+                          .bad_tensor = bad ? at.t : GS_NONE,
+                          .bad_index = bad ? at.first + c->first_bad : GS_NONE};
     gs_stats_merge(stats, &one);
 }
 
@@ -95,13 +97,12 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     gs_status status = GS_ENOMEM;
 
-    p->starts = gsi_arena_new(&ctx->scratch, p->n + 1, sizeof *p->starts);
-    if (!p->starts)
+    size_t *starts = gsi_arena_new(&ctx->scratch, p->n + 1, sizeof *starts);
+    if (!starts)
         goto out;
-    p->starts[0] = 0;
-    for (size_t t = 0; t < p->n; t++)
-        p->starts[t + 1] = p->starts[t] + p->dst[t].count / CHUNK + (p->dst[t].count % CHUNK > 0);
-    p->slots = gsi_arena_new(&ctx->scratch, p->starts[p->n], sizeof *p->slots);
+    gsi_cut_into(&p->cut, p->dst, p->n, starts);
+    const size_t chunks = gsi_cut_chunks(&p->cut);
+    p->slots = gsi_arena_new(&ctx->scratch, chunks, sizeof *p->slots);
     if (!p->slots)
         goto out;
 
@@ -109,18 +110,16 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
     for (size_t t = 0; t < p->n; t++)
         if (p->dst[t].data != p->src[t].data)
             written += p->dst[t].count * gs_format_of(p->dst[t].dtype)->bytes;
-    p->stream = written >= STREAM_FROM;
+    p->stream = written >= GSI_STREAM_FROM;
 
-    ctx->parallel.run(ctx->parallel.user, p->starts[p->n], run_chunk, p);
+    ctx->parallel.run(ctx->parallel.user, chunks, run_chunk, p);
 
     for (size_t t = 0; each && t < p->n; t++) {
         gs_stats *stats = together ? each : &each[t];
         if (t == 0 || !together)
             gs_stats_init(stats);
-        for (size_t i = p->starts[t]; i < p->starts[t + 1]; i++) {
-            const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-            add_slot(stats, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
-        }
+        for (size_t i = p->cut.starts[t]; i < p->cut.starts[t + 1]; i++)
+            add_slot(stats, &p->slots[i], gsi_cut_span(&p->cut, i));
     }
     if (each && together && p->n == 0)
         gs_stats_init(each);
@@ -136,7 +135,8 @@ out:
 static uint32_t check_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
     (void)sumsq;
-    return gsi_check_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->src[t], first), count);
+    return gsi_check_for(&p->ctx->kernels, p->src[t].dtype)(gsi_tensor_at(&p->src[t], first),
+                                                            count);
 }
 
 gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
@@ -148,7 +148,8 @@ gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n, gs_
 
 static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
-    return gsi_scan_for(&p->ctx->kernels, p->src[t].dtype)(sumsq, at(&p->src[t], first), count);
+    return gsi_scan_for(&p->ctx->kernels, p->src[t].dtype)(sumsq, gsi_tensor_at(&p->src[t], first),
+                                                           count);
 }
 
 gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
@@ -180,8 +181,9 @@ static uint32_t scale_chunk(const pass *p, size_t t, size_t first, size_t count,
 {
     const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
     (void)sumsq;
-    return gsi_scale_for(&p->ctx->kernels, dst->dtype, src->dtype)(
-        at(dst, first), at(src, first), count, p->factor, p->stream && dst->data != src->data);
+    return gsi_scale_for(&p->ctx->kernels, dst->dtype,
+                         src->dtype)(gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count,
+                                     p->factor, p->stream && dst->data != src->data);
 }
 
 gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -212,8 +214,8 @@ static uint32_t convert_chunk(const pass *p, size_t t, size_t first, size_t coun
     const gs_tensor *dst = &p->dst[t], *src = &p->src[t];
     if (dst->dtype == src->dtype) /* p->factor is 1 */
         return scale_chunk(p, t, first, count, sumsq);
-    return gsi_convert_for(&p->ctx->kernels, dst->dtype, src->dtype)(at(dst, first), at(src, first),
-                                                                     count, p->stream);
+    return gsi_convert_for(&p->ctx->kernels, dst->dtype, src->dtype)(
+        gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count, p->stream);
 }
 
 gs_status gs_tensors_convert(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -232,7 +234,8 @@ static uint32_t stochastic_chunk(const pass *p, size_t t, size_t first, size_t c
         return convert_chunk(p, t, first, count, sumsq);
     uint32_t key[4]; /* a stream of its own for every tensor */
     gsi_philox(key, p->seed, t);
-    return kernel(at(dst, first), at(src, first), count, (uint64_t)key[1] << 32 | key[0], first);
+    return kernel(gsi_tensor_at(dst, first), gsi_tensor_at(src, first), count,
+                  (uint64_t)key[1] << 32 | key[0], first);
 }
 
 gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
@@ -252,8 +255,8 @@ gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, c
 static uint32_t axpy_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
     (void)sumsq;
-    return gsi_axpy_for(&p->ctx->kernels, p->src[t].dtype)(at(&p->dst[t], first),
-                                                           at(&p->src[t], first), count, p->factor);
+    return gsi_axpy_for(&p->ctx->kernels, p->src[t].dtype)(
+        gsi_tensor_at(&p->dst[t], first), gsi_tensor_at(&p->src[t], first), count, p->factor);
 }
 
 gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
@@ -279,8 +282,8 @@ static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t co
     gs_exponents part = {0};
     uint64_t words[WORDS];
     (void)sumsq;
-    const uint32_t top =
-        gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(&part, at(&p->src[t], first), count);
+    const uint32_t top = gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(
+        &part, gsi_tensor_at(&p->src[t], first), count);
     memcpy(words, &part, sizeof words);
     for (size_t w = 0; w < WORDS; w++) /* whole numbers: the order does not matter */
         if (words[w])

@@ -1,0 +1,311 @@
+/* The definition of every optimizer kernel, in plain C; see kernel/optim.h for the rules on what is
+ * tiny. Each operation is one IEEE operation, rounded once: nothing is contracted or reordered. */
+#include "kernel/optim.h"
+
+#include <math.h>
+
+static inline float keep(float x) { return gsi_magnitude(gsi_bits(x)) < GSI_KEEP ? 0 : x; }
+static inline float term(float x) { return gsi_magnitude(gsi_bits(x)) < GSI_TERM ? 0 : x; }
+
+static inline float load(const void *src, size_t i, gs_dtype type)
+{
+    if (type == GS_F32)
+        return ((const float *)src)[i];
+    return gsi_float(
+        gsi_widen(((const uint16_t *)src)[i], type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16));
+}
+
+/* The gradient in true units, clipped by value. */
+static inline float gradient(const void *grad, size_t i, gs_dtype type, float unscale, float limit)
+{
+    float g = load(grad, i, type) * unscale;
+    g = g > limit ? limit : g; /* a NaN stays */
+    g = g < -limit ? -limit : g;
+    return keep(g);
+}
+
+static inline uint32_t store(const gsi_slice *s, size_t i, float weight, uint32_t top)
+{
+    const uint32_t u = gsi_bits(weight), mag = gsi_magnitude(u);
+    s->weight[i] = weight;
+    if (s->copy)
+        s->copy[i] = (uint16_t)gsi_narrow(u, s->copy_type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16,
+                                          GSI_NEAREST, false);
+    return mag > top ? mag : top;
+}
+
+/* ---- SGD ---- */
+
+static inline uint32_t sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_dtype type)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float w = s->weight[i];
+        float d = gradient(s->grad, i, type, set->unscale, set->limit) + set->l2 * w;
+        if (s->m) {
+            const float m = keep(set->momentum * s->m[i] + set->gain * d);
+            s->m[i] = m;
+            d = set->nesterov ? d + set->momentum * m : m;
+        }
+        top = store(s, i, keep(w - set->lr * keep(d)), top);
+    }
+    return gsi_top(top);
+}
+
+/* ---- Adam and LAMB ---- */
+
+/* m / (sqrt(v) / correction + eps). An element whose v is zero has only seen gradients whose
+ * squares are nothing: it stays where it is, also with eps 0. */
+static inline float ratio(float m, float root, const gsi_adam *set)
+{
+    return root == 0 ? 0 : keep(m / (root * set->root + set->eps));
+}
+
+/* Both moments of element i, updated. Returns the root of v. */
+static inline float moments(const gsi_slice *s, size_t i, float g, const gsi_adam *set)
+{
+    const float old = set->rooted ? s->v[i] * s->v[i] : s->v[i];
+    const float v = term(set->beta2 * old) + term(set->rest2 * g * g);
+    const float root = sqrtf(v);
+    s->m[i] = keep(set->beta1 * s->m[i] + set->rest1 * g);
+    s->v[i] = set->rooted ? root : v;
+    return root;
+}
+
+static inline uint32_t adam(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float w = s->weight[i];
+        const float g = gradient(s->grad, i, type, set->unscale, set->limit) + set->l2 * w;
+        const float root = moments(s, i, g, set);
+        top = store(s, i, keep(w * set->retain - set->lr * ratio(s->m[i], root, set)), top);
+    }
+    return gsi_top(top);
+}
+
+static inline float lamb_direction(float w, float m, float root, const gsi_adam *set)
+{
+    return keep(ratio(m, root, set) * set->unbias + set->l2 * w);
+}
+
+static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set,
+                        gs_dtype type)
+{
+    double weight[GSI_LANES] = {0}, direction[GSI_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const float g = gradient(s->grad, i, type, set->unscale, set->limit), w = s->weight[i];
+        const float root = moments(s, i, g, set);
+        const double u = (double)lamb_direction(w, s->m[i], root, set), x = (double)keep(w);
+        weight[i % GSI_LANES] += x * x;
+        direction[i % GSI_LANES] += u * u;
+    }
+    *norms = (gsi_norms){gsi_fold(weight, 0), gsi_fold(direction, 0)};
+}
+
+static uint32_t lamb_step_ref(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float w = s->weight[i], m = keep(s->m[i]);
+        const float root = set->rooted ? keep(s->v[i]) : sqrtf(term(s->v[i]));
+        top = store(s, i, keep(w - step * lamb_direction(w, m, root, set)), top);
+    }
+    return gsi_top(top);
+}
+
+/* ---- Adafactor ---- */
+
+static inline double squares(double *cols, const void *grad, size_t n, const gsi_factor *set,
+                             gs_dtype type)
+{
+    double lanes[GSI_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const double g = (double)gradient(grad, i, type, set->unscale, set->limit);
+        const double square = g * g + set->eps;
+        cols[i] += square;
+        lanes[i % GSI_LANES] += square;
+    }
+    return gsi_fold(lanes, 0);
+}
+
+static inline float factor_direction(const void *grad, size_t i, float row, float col,
+                                     const gsi_factor *set, gs_dtype type)
+{
+    return keep(keep(gradient(grad, i, type, set->unscale, set->limit) * row) * col);
+}
+
+static inline double factored(const float *col, float row, const void *grad, size_t n,
+                              const gsi_factor *set, gs_dtype type)
+{
+    double lanes[GSI_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const double u = (double)factor_direction(grad, i, row, col[i], set, type);
+        lanes[i % GSI_LANES] += u * u;
+    }
+    return gsi_fold(lanes, 0);
+}
+
+static inline uint32_t factor_step(const gsi_slice *s, const float *col, float row, size_t n,
+                                   const gsi_factor *set, gs_dtype type)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float u = factor_direction(s->grad, i, row, col[i], set, type);
+        top = store(s, i, keep(s->weight[i] * set->retain - set->lr * u), top);
+    }
+    return gsi_top(top);
+}
+
+/* ---- the kernels ---- */
+
+static uint32_t sgd_f32_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
+{
+    return sgd(s, n, set, GS_F32);
+}
+
+static uint32_t sgd_f16_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
+{
+    return sgd(s, n, set, GS_F16);
+}
+
+static uint32_t sgd_bf16_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
+{
+    return sgd(s, n, set, GS_BF16);
+}
+
+static uint32_t adam_f32_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    return adam(s, n, set, GS_F32);
+}
+
+static uint32_t adam_f16_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    return adam(s, n, set, GS_F16);
+}
+
+static uint32_t adam_bf16_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    return adam(s, n, set, GS_BF16);
+}
+
+static void lamb_f32_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    lamb(norms, s, n, set, GS_F32);
+}
+
+static void lamb_f16_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    lamb(norms, s, n, set, GS_F16);
+}
+
+static void lamb_bf16_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
+{
+    lamb(norms, s, n, set, GS_BF16);
+}
+
+static double squares_f32_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
+{
+    return squares(cols, grad, n, set, GS_F32);
+}
+
+static double squares_f16_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
+{
+    return squares(cols, grad, n, set, GS_F16);
+}
+
+static double squares_bf16_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
+{
+    return squares(cols, grad, n, set, GS_BF16);
+}
+
+static double factored_f32_ref(const float *col, float row, const void *grad, size_t n,
+                               const gsi_factor *set)
+{
+    return factored(col, row, grad, n, set, GS_F32);
+}
+
+static double factored_f16_ref(const float *col, float row, const void *grad, size_t n,
+                               const gsi_factor *set)
+{
+    return factored(col, row, grad, n, set, GS_F16);
+}
+
+static double factored_bf16_ref(const float *col, float row, const void *grad, size_t n,
+                                const gsi_factor *set)
+{
+    return factored(col, row, grad, n, set, GS_BF16);
+}
+
+static uint32_t factor_step_f32_ref(const gsi_slice *s, const float *col, float row, size_t n,
+                                    const gsi_factor *set)
+{
+    return factor_step(s, col, row, n, set, GS_F32);
+}
+
+static uint32_t factor_step_f16_ref(const gsi_slice *s, const float *col, float row, size_t n,
+                                    const gsi_factor *set)
+{
+    return factor_step(s, col, row, n, set, GS_F16);
+}
+
+static uint32_t factor_step_bf16_ref(const gsi_slice *s, const float *col, float row, size_t n,
+                                     const gsi_factor *set)
+{
+    return factor_step(s, col, row, n, set, GS_BF16);
+}
+
+static void ema_f32_ref(float *ema, const float *weight, size_t n, float decay, float rest)
+{
+    for (size_t i = 0; i < n; i++)
+        ema[i] = keep(decay * ema[i] + rest * weight[i]);
+}
+
+const gsi_optim_kernels gsi_optim_ref = {
+#define X(name, family, from, to) .name = name##_ref,
+    GS_OPTIM_KERNELS(X)
+#undef X
+};
+
+/* ---- dispatch ---- */
+
+void gsi_optim_kernels_init(gsi_optim_kernels *k, unsigned cpu)
+{
+    *k = gsi_optim_ref;
+    if (cpu & GS_CPU_AVX2)
+        gsi_optim_kernels_avx2(k);
+    if (cpu & GS_CPU_AVX512)
+        gsi_optim_kernels_avx512(k);
+}
+
+gsi_sgd_fn *gsi_sgd_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32 ? k->sgd_f32 : grad == GS_F16 ? k->sgd_f16 : k->sgd_bf16;
+}
+
+gsi_adam_fn *gsi_adam_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32 ? k->adam_f32 : grad == GS_F16 ? k->adam_f16 : k->adam_bf16;
+}
+
+gsi_lamb_fn *gsi_lamb_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32 ? k->lamb_f32 : grad == GS_F16 ? k->lamb_f16 : k->lamb_bf16;
+}
+
+gsi_squares_fn *gsi_squares_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32 ? k->squares_f32 : grad == GS_F16 ? k->squares_f16 : k->squares_bf16;
+}
+
+gsi_factored_fn *gsi_factored_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32 ? k->factored_f32 : grad == GS_F16 ? k->factored_f16 : k->factored_bf16;
+}
+
+gsi_factor_step_fn *gsi_factor_step_for(const gsi_optim_kernels *k, gs_dtype grad)
+{
+    return grad == GS_F32   ? k->factor_step_f32
+           : grad == GS_F16 ? k->factor_step_f16
+                            : k->factor_step_bf16;
+}

@@ -1,0 +1,112 @@
+/* A step: scan, decide, then all or nothing.
+ *
+ * (1) The gradients are read once to be judged, before anything is written.
+ * (2) Weights, copies, moments, averages, `applied` and with it Adam's t, the schedule and the
+ * random bits move in act(APPLY) and nowhere else. (3) act() can fail only before it writes: all
+ * memory was allocated with the optimizer. */
+#include "optim/optim.h"
+
+#include <math.h>
+
+gs_status gs_optim_scan(gs_optim *o, gs_step *step)
+{
+    gs_stats stats;
+    if (!step)
+        return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    const gs_status status = gs_tensors_scan(o->ctx, o->grads, o->n, &stats);
+    if (status == GS_OK)
+        gs_step_scan(step, &stats);
+    return status;
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does it. */
+static double clip_of(const gs_optim_config *c, double norm)
+{
+    const double clip = c->clip_norm / (norm + 1e-6);
+    return c->clip_norm > 0 && clip < 1 ? clip : 1;
+}
+
+/* The largest |weight| before the step; only Adam's and SGD's decay of half moments asks. */
+static gs_status largest_weight(double *out, gs_optim *o)
+{
+    gs_stats stats;
+    const gs_optim_config *c = &o->config;
+    const bool added = c->kind == GS_SGD || c->kind == GS_ADAM;
+    *out = 0;
+    if (c->moments != GS_F16 || c->weight_decay == 0 || !added)
+        return GS_OK;
+    const gs_status status = gs_tensors_check(o->ctx, o->data, o->n, &stats);
+    *out = (double)stats.amax;
+    return status;
+}
+
+static gs_status apply(gs_optim *o, const gs_step *step, double factor, gs_optim_report *report)
+{
+    const gs_optim_config *c = &o->config;
+    const double inverse = step->inverse * factor;
+    const double unscale = report->clip * (step->unscaled ? factor : inverse);
+    double weight;
+    if (c->clip_norm > 0 && step->stats.amax > 0 && step->stats.sumsq == 0)
+        return gsi_fail(&o->ctx->error, GS_ESTATE,
+                        "clip_norm needs the sum of squares, and nothing was scanned for it");
+    if (!(unscale >= 0 && unscale <= 0x1p+28))
+        return gsi_fail(&o->ctx->error, GS_ERANGE,
+                        "gradients would be multiplied by %g: a scale below 2^-28 cannot be undone",
+                        unscale);
+    const gs_status status = largest_weight(&weight, o);
+    if (status != GS_OK)
+        return status;
+
+    gsi_update u = {.optim = o,
+                    .unscale = unscale,
+                    .lr = report->lr,
+                    .amax = (double)step->stats.amax * inverse * report->clip,
+                    .t = o->state.applied + 1,
+                    .limit = c->clip_value > 0 ? (float)c->clip_value : FLT_MAX};
+    if (u.amax > (double)u.limit)
+        u.amax = (double)u.limit;
+    u.amax += c->weight_decay * weight;
+    gsi_apply(&u);
+    o->state.applied++;
+    uint32_t top = 0;
+    for (size_t i = 0; i < gsi_cut_chunks(&o->cut); i++)
+        top = o->results[i].top > top ? o->results[i].top : top;
+    report->weight_amax = (double)gsi_float(top);
+    return GS_OK;
+}
+
+gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
+                       gs_optim_report *report)
+{
+    gs_optim_report unread;
+    if (!step)
+        return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (!report)
+        report = &unread;
+    const double norm = sqrt(step->stats.sumsq) * step->inverse * verdict.factor;
+    const double lr = o->config.lr * gs_schedule_factor(&o->config.schedule, o->state.applied);
+    *report = (gs_optim_report){
+        .verdict = verdict, .norm = norm, .clip = clip_of(&o->config, norm), .lr = lr};
+    if (!gs_stats_finite(&step->stats))
+        report->norm = (double)(step->stats.nan ? NAN : INFINITY);
+    if (verdict.action == GS_APPLY)
+        return apply(o, step, verdict.factor, report);
+    o->state.skipped += verdict.action != GS_RETRY;
+    o->state.retried += verdict.action == GS_RETRY;
+    if (o->config.clear_grads)
+        gs_optim_clear_grads(o);
+    return GS_OK;
+}
+
+gs_status gs_optim_step(gs_optim *o, gs_step *step, gs_scaler *scaler, gs_optim_report *report)
+{
+    if (!scaler)
+        return gsi_fail(&o->ctx->error, GS_ENULL, "the scaler is NULL");
+    gs_status status = gs_optim_scan(o, step);
+    if (status != GS_OK)
+        return status;
+    status = gs_optim_act(o, step, gs_step_decide(step, scaler), report);
+    if (status == GS_OK)
+        gs_step_end(step, scaler);
+    return status;
+}
