@@ -101,6 +101,8 @@ static struct trial {
     float number;
     gsi_dropout dropout;
     gsi_quant quant;
+    gsi_pool2d pool;
+    size_t images;
 } t;
 
 static gs_dtype any_type(void)
@@ -430,6 +432,155 @@ static void setup_fake_quant_backward(void)
 static uint32_t call_fake_quant_backward(any_fn *fn, int s)
 {
     return ((gsi_fake_quant_backward_fn *)fn)(out(dst, s), in(0, s), in(1, s), t.n, &t.quant);
+}
+
+static void setup_moments(void)
+{
+    t.rows += t.rows == 0;
+    source(0, t.rows * t.cols);
+    wanted(1, t.cols, GS_F32);
+    wanted(2, t.cols, GS_F32);
+}
+
+static uint32_t call_moments(any_fn *fn, int s)
+{
+    ((gsi_moments_fn *)fn)(at(1, s), at(2, s), in(0, s), t.rows, t.cols);
+    return 0;
+}
+
+static void setup_batchnorm(void)
+{
+    source(0, t.rows * t.cols);
+    given(1, t.cols, GS_F32, t.kind);
+    given(2, t.cols, GS_F32, t.kind);
+    source(3, t.cols);
+    source(4, t.cols);
+    dst = over(5, 0, t.rows * t.cols);
+}
+
+static uint32_t call_batchnorm(any_fn *fn, int s)
+{
+    return ((gsi_batchnorm_fn *)fn)(out(dst, s), in(0, s), at(1, s), at(2, s), in(3, s), in(4, s),
+                                    t.rows, t.cols);
+}
+
+static void setup_batchnorm_sums(void)
+{
+    source(0, t.rows * t.cols);
+    source(1, t.rows * t.cols);
+    given(2, t.cols, GS_F32, t.kind);
+    given(3, t.cols, GS_F32, t.kind);
+    wanted(4, t.cols, GS_F32);
+    wanted(5, t.cols, GS_F32);
+}
+
+static uint32_t call_batchnorm_sums(any_fn *fn, int s)
+{
+    ((gsi_batchnorm_sums_fn *)fn)(at(4, s), at(5, s), in(0, s), in(1, s), at(2, s), at(3, s),
+                                  t.rows, t.cols);
+    return 0;
+}
+
+static void setup_batchnorm_backward(void)
+{
+    setup_batchnorm_sums();
+    given(4, t.cols, GS_F32, t.kind);
+    given(5, t.cols, GS_F32, t.kind);
+    source(6, t.cols);
+    dst = over(7, (int)below(2), t.rows * t.cols);
+}
+
+static uint32_t call_batchnorm_backward(any_fn *fn, int s)
+{
+    return ((gsi_batchnorm_backward_fn *)fn)(out(dst, s), in(0, s), in(1, s), at(2, s), at(3, s),
+                                             in(6, s), at(4, s), at(5, s), t.rows + 5, t.rows,
+                                             t.cols);
+}
+
+/* Two images of at most 9 x 9; channels as the trial says. */
+static void any_pool(void)
+{
+    gsi_pool2d *p = &t.pool;
+    p->channels = 1 + t.n % 140;
+    p->size = 1 + below(3);
+    p->stride = 1 + below(3);
+    p->pad = below((uint32_t)p->size / 2 + 1);
+    p->height = p->size + below(6);
+    p->width = p->size + below(6);
+    t.images = 1 + below(2);
+    if (t.fixed) {
+        *p = (gsi_pool2d){.height = 32, .width = 32, .channels = 64, .size = 2, .stride = 2};
+        t.images = 1;
+    }
+    p->out_height = 1 + (p->height + 2 * p->pad - p->size) / p->stride;
+    p->out_width = 1 + (p->width + 2 * p->pad - p->size) / p->stride;
+}
+
+static size_t in_size(void) { return t.images * t.pool.height * t.pool.width * t.pool.channels; }
+
+static size_t out_size(void)
+{
+    return t.images * t.pool.out_height * t.pool.out_width * t.pool.channels;
+}
+
+/* from: bytes, in an array of floats; those it has too many stay as they are */
+static void bytes(int k, size_t n)
+{
+    wanted(k, n / 4 + 1, GS_F32);
+    memset(at(k, WANT), 0, n);
+    memset(at(k, GOT), 0, n);
+}
+
+static void setup_avgpool(void)
+{
+    any_pool();
+    source(0, in_size());
+    wanted(1, out_size(), any_type());
+}
+
+static void setup_avgpool_backward(void)
+{
+    any_pool();
+    source(0, out_size());
+    wanted(1, in_size(), any_type());
+}
+
+static void setup_maxpool(void)
+{
+    setup_avgpool();
+    bytes(2, out_size());
+}
+
+static void setup_maxpool_backward(void)
+{
+    setup_avgpool_backward();
+    bytes(2, out_size());
+    for (size_t i = 0; i < out_size(); i++)
+        ((uint8_t *)at(2, WANT))[i] = (uint8_t)below((uint32_t)(t.pool.size * t.pool.size));
+    twin(2);
+}
+
+static uint32_t call_maxpool(any_fn *fn, int s)
+{
+    return ((gsi_maxpool_fn *)fn)(out(1, s), at(2, s), in(0, s), &t.pool, 0,
+                                  t.images * t.pool.out_height);
+}
+
+static uint32_t call_maxpool_backward(any_fn *fn, int s)
+{
+    return ((gsi_maxpool_backward_fn *)fn)(out(1, s), in(0, s), at(2, s), &t.pool, 0,
+                                           t.images * t.pool.height);
+}
+
+static uint32_t call_avgpool(any_fn *fn, int s)
+{
+    return ((gsi_avgpool_fn *)fn)(out(1, s), in(0, s), &t.pool, 0, t.images * t.pool.out_height);
+}
+
+static uint32_t call_avgpool_backward(any_fn *fn, int s)
+{
+    return ((gsi_avgpool_backward_fn *)fn)(out(1, s), in(0, s), &t.pool, 0,
+                                           t.images * t.pool.height);
 }
 
 typedef struct row {

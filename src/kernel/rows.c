@@ -21,6 +21,17 @@ size_t gsi_check_index(const int32_t *index, size_t n, size_t limit, bool ignore
     return i;
 }
 
+void gsi_moments_merge(double *mean, double *m2, size_t rows, const float *mean_more,
+                       const float *m2_more, size_t more, size_t cols)
+{
+    const double share = more ? (double)more / (double)(rows + more) : 0;
+    for (size_t c = 0; c < cols; c++) {
+        const double delta = (double)mean_more[c] - mean[c];
+        mean[c] += delta * share;
+        m2[c] += (double)m2_more[c] + delta * delta * (double)rows * share;
+    }
+}
+
 gsi_quant gsi_quant_of(float amax, int bits, bool is_unsigned, bool narrow)
 {
     const float high = (float)((1 << (bits - 1 + is_unsigned)) - 1);

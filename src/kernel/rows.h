@@ -76,6 +76,28 @@ typedef uint32_t gsi_layernorm_backward_fn(gsi_out dx, float *dgamma, float *dbe
                                            gsi_in x, const float *mean, const float *rstd,
                                            gsi_in gamma, size_t rows, size_t cols);
 
+/* ---- batch normalisation: [rows][channels], the view of NHWC data ---- */
+
+/* mean[c] = the mean of the column over these rows, m2[c] = sum of (x - mean)^2, in colsum's
+ * order: two looks at a chunk of rows that fits a cache. gsi_moments_merge joins chunks. rows > 0
+ * where cols > 0. */
+typedef void gsi_moments_fn(float *mean, float *m2, gsi_in x, size_t rows, size_t cols);
+
+/* y = (x - mean) (rstd gamma) + beta, each of the column. */
+typedef uint32_t gsi_batchnorm_fn(gsi_out y, gsi_in x, const float *mean, const float *rstd,
+                                  gsi_in gamma, gsi_in beta, size_t rows, size_t cols);
+
+/* dgamma[c] = sum of dy (x - mean) rstd, dbeta[c] = sum of dy, over these rows, in colsum's order:
+ * colsum joins chunks. */
+typedef void gsi_batchnorm_sums_fn(float *dgamma, float *dbeta, gsi_in dy, gsi_in x,
+                                   const float *mean, const float *rstd, size_t rows, size_t cols);
+
+/* dx = rstd gamma (dy - dbeta / count - (x - mean) rstd dgamma / count); count: all rows. */
+typedef uint32_t gsi_batchnorm_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, const float *mean,
+                                           const float *rstd, gsi_in gamma, const float *dgamma,
+                                           const float *dbeta, size_t count, size_t rows,
+                                           size_t cols);
+
 /* ---- softmax and losses ---- */
 
 /* softmax: y = e^(x - max) / sum. A row with a NaN or an Inf, or all -Inf, is NaN.
@@ -132,6 +154,31 @@ typedef uint32_t gsi_fake_quant_fn(gsi_out y, gsi_in x, size_t n, const gsi_quan
 typedef uint32_t gsi_fake_quant_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n,
                                             const gsi_quant *how);
 
+/* ---- pooling in windows: NHWC ---- */
+
+/* A window of `size` x `size` begins at stride * o - pad. size^2 <= 255 for max. All are > 0 but
+ * pad, which is at most size / 2; every window meets the image. */
+typedef struct gsi_pool2d {
+    size_t height, width, channels; /* of an image */
+    size_t out_height, out_width;   /* 1 + (height + 2 pad - size) / stride */
+    size_t size, stride, pad;
+} gsi_pool2d;
+
+/* Forward: output lines [first, first + lines) of the batch, a line being a row of out_width
+ * pixels; line l is line l % out_height of image l / out_height. x and y, from and dy, are whole
+ * batches. `from` keeps which element of the window was the largest, the first of equals or the
+ * first NaN: [lines][out_width][channels].
+ * Backward: input lines; every element of dx is written, the sum of what its windows send, in the
+ * order of the windows. The average divides by size^2, padding counted (as PyTorch does). */
+typedef uint32_t gsi_maxpool_fn(gsi_out y, uint8_t *from, gsi_in x, const gsi_pool2d *p,
+                                size_t first, size_t lines);
+typedef uint32_t gsi_maxpool_backward_fn(gsi_out dx, gsi_in dy, const uint8_t *from,
+                                         const gsi_pool2d *p, size_t first, size_t lines);
+typedef uint32_t gsi_avgpool_fn(gsi_out y, gsi_in x, const gsi_pool2d *p, size_t first,
+                                size_t lines);
+typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d *p, size_t first,
+                                         size_t lines);
+
 /*    name                    family */
 #define GS_ROW_KERNELS(X)                             \
     X(relu, unary)                                    \
@@ -161,7 +208,15 @@ typedef uint32_t gsi_fake_quant_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, siz
     X(scatter, scatter)                               \
     X(dropout, dropout)                               \
     X(fake_quant, fake_quant)                         \
-    X(fake_quant_backward, fake_quant_backward)
+    X(fake_quant_backward, fake_quant_backward)       \
+    X(moments, moments)                               \
+    X(batchnorm, batchnorm)                           \
+    X(batchnorm_sums, batchnorm_sums)                 \
+    X(batchnorm_backward, batchnorm_backward)         \
+    X(maxpool, maxpool)                               \
+    X(maxpool_backward, maxpool_backward)             \
+    X(avgpool, avgpool)                               \
+    X(avgpool_backward, avgpool_backward)
 
 typedef struct gsi_rows {
 #define X(name, family) gsi_##family##_fn *name;
@@ -177,6 +232,11 @@ extern const gsi_rows gsi_rows_avx2, gsi_rows_avx512;
 
 /* The highest of the sets in `cpu`; the reference if there is none. */
 void gsi_rows_init(gsi_rows *k, unsigned cpu);
+
+/* Joins the moments of `more` rows to those of `rows`, in f64, as Chan, Golub and LeVeque do. A
+ * caller starts from zeros and rows 0, and goes through its chunks in order. */
+void gsi_moments_merge(double *mean, double *m2, size_t rows, const float *mean_more,
+                       const float *m2_more, size_t more, size_t cols);
 
 /* bits: 2 to 16. `narrow`: low is -high, else one less; without a sign it is 0. */
 gsi_quant gsi_quant_of(float amax, int bits, bool is_unsigned, bool narrow);

@@ -5,6 +5,8 @@
 #include "kernel/rows_norm.h"
 #include "kernel/rows_loss.h"
 #include "kernel/rows_noise.h"
+#include "kernel/rows_batch.h"
+#include "kernel/rows_pool.h"
 
 const gsi_rows KERNEL(gsi_rows) = {
 #define X(name, family) .name = KERNEL(name),
