@@ -70,7 +70,10 @@ typedef enum gs_mode {
     X(gelu, 1, AS_IS)        \
     X(dropout, 1, AS_IS)     \
     X(fake_quant, 1, AS_IS)  \
+    X(max_pool, 1, AS_IS)    \
+    X(avg_pool, 1, AS_IS)    \
     X(layernorm, 3, F32)     \
+    X(batchnorm, 3, F32)     \
     X(softmax, 1, F32)       \
     X(cross_entropy, 1, F32) \
     X(mse, 2, F32)

@@ -232,10 +232,10 @@ typedef struct columns {
 static uint32_t columns_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
 {
     const columns *c = arg;
+    const gsi_in e = c->e.data ? gsi_in_at(c->e, first * c->cols) : c->e;
     (void)counts;
     c->t->ctx->rows.colsum(c->parts + first / c->per_chunk * c->cols,
-                           gsi_in_at(c->d, first * c->cols), gsi_in_at(c->e, first * c->cols),
-                           count, c->cols, c->cols);
+                           gsi_in_at(c->d, first * c->cols), e, count, c->cols, c->cols);
     return 0;
 }
 

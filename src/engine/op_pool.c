@@ -1,0 +1,91 @@
+/* max_pool and avg_pool: windows of images [images, h, w, c]. */
+#include "engine/engine.h"
+
+typedef struct pool_op {
+    gsi_op op;
+    gsi_pool2d how;
+    uint8_t *from; /* max: which element of each window was the largest */
+} pool_op;
+
+typedef struct pool_loop {
+    const gsi_rows *k;
+    gsi_out y; /* or dx */
+    gsi_in x;  /* or dy */
+    uint8_t *from;
+    const gsi_pool2d *how;
+    bool backward;
+} pool_loop;
+
+static uint32_t pool_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
+{
+    const pool_loop *l = arg;
+    gsi_out y = l->y;
+    y.counts = counts;
+    if (l->from)
+        return l->backward ? l->k->maxpool_backward(y, l->x, l->from, l->how, first, count)
+                           : l->k->maxpool(y, l->from, l->x, l->how, first, count);
+    return l->backward ? l->k->avgpool_backward(y, l->x, l->how, first, count)
+                       : l->k->avgpool(y, l->x, l->how, first, count);
+}
+
+static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t stride)
+{
+    char shape[96];
+    if (gsi_poisoned(t, x))
+        return x;
+    const size_t most = kind == GS_OP_max_pool ? 15 : 255;
+    if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || x->shape[1] < kernel ||
+        x->shape[2] < kernel)
+        return gsi_poison(t, GS_ESIZE, "%s: x is %s, the kernel %zu and the stride %zu",
+                          gs_op_name(kind), gsi_shape(shape, x), kernel, stride);
+    const gsi_pool2d how = {.height = x->shape[1],
+                            .width = x->shape[2],
+                            .channels = x->shape[3],
+                            .out_height = 1 + (x->shape[1] - kernel) / stride,
+                            .out_width = 1 + (x->shape[2] - kernel) / stride,
+                            .size = kernel,
+                            .stride = stride};
+    gs_value *y = gsi_value(
+        t, x->dtype, 4, (const size_t[]){x->shape[0], how.out_height, how.out_width, x->shape[3]});
+    if (gsi_poisoned(t, y))
+        return y;
+    uint8_t *from = NULL;
+    if (kind == GS_OP_max_pool && !(from = gsi_step_new(t, y->count, 1)))
+        return &t->poison;
+    pool_loop l = {&t->ctx->rows, {y->data, y->dtype, NULL}, gsi_data(x), from, &how, false};
+    gsi_over_rows(t, x->shape[0] * how.out_height, how.out_width * how.channels, pool_chunk, &l,
+                  false);
+    pool_op *op = gsi_record(t, kind, sizeof *op, y, x, NULL, NULL);
+    if (op) {
+        op->how = how;
+        op->from = from;
+    }
+    return y;
+}
+
+static void pool_backward(gs_tape *t, gsi_op *record)
+{
+    const pool_op *op = (const pool_op *)record;
+    gs_value *x = record->in[0];
+    gsi_draft to;
+    if (!gsi_draft_begin(t, x, &to))
+        return;
+    pool_loop l = {&t->ctx->rows, to.out, gsi_grad(record->out), op->from, &op->how, true};
+    gsi_over_rows(t, x->shape[0] * op->how.height, op->how.width * op->how.channels, pool_chunk, &l,
+                  x->dtype != GS_F32);
+    gsi_draft_end(t, x, &to);
+}
+
+gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride)
+{
+    return pool(tape, GS_OP_max_pool, x, kernel, stride);
+}
+
+void gsi_max_pool_backward(gs_tape *t, gsi_op *op) { pool_backward(t, op); }
+
+gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride)
+{
+    return pool(tape, GS_OP_avg_pool, x, kernel, stride);
+}
+
+void gsi_avg_pool_backward(gs_tape *t, gsi_op *op) { pool_backward(t, op); }
