@@ -221,6 +221,19 @@ static void test_retry(void)
     v = batch(&s, 1, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+15);
 
+    /* the rerun alone has half the scale */
+    gs_step step;
+    s = make("megatron", "init=0x1p+16 on_overflow=retry:2");
+    gs_step_begin(&step, &s);
+    gs_step_flag(&step, 1);
+    v = gs_step_end(&step, &s);
+    CHECK(v.action == GS_RETRY && v.scale == 0x1p+15 && gs_scaler_scale(&s) == 0x1p+16);
+    gs_step_begin(&step, &s);
+    CHECK(step.scale == 0x1p+15);
+    s = make("pytorch", "init=0x1.8p-24 on_overflow=retry:2");
+    v = flag(&s, 1);
+    CHECK(v.action == GS_RETRY && v.scale == 0x1p-24); /* not below the bound */
+
     s = make("static:65536", "on_overflow=retry:2");
     v = batch(&s, 1, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 65536);
@@ -238,6 +251,18 @@ static void test_attribute(void)
     gs_scaler s = make("pytorch", "on_overflow=attribute");
     gs_verdict v = batch(&s, 1.2, &runs); /* fits 2^15 */
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+15);
+
+    /* From there the growth is counted anew. */
+    s = make("pytorch", "on_overflow=attribute interval=3");
+    batch(&s, 0.1, NULL);
+    batch(&s, 1.2, NULL);
+    for (int i = 0; i < 3; i++) {
+        CHECK(gs_scaler_scale(&s) == 0x1p+15);
+        batch(&s, 0.1, NULL);
+    }
+    CHECK(gs_scaler_scale(&s) == 0x1p+16);
+    s = make("pytorch", "on_overflow=attribute");
+    batch(&s, 1.2, NULL);
 
     /* The batch is to blame: the scale and the way to the next growth stay. */
     for (int i = 0; i < 100; i++)
@@ -662,6 +687,9 @@ static void test_couplings(void)
         CHECK(v[0].action == GS_SKIP && gs_scaler_scale(&a) == was[0] / 2);
         CHECK(v[1].action == (c == GS_INDEPENDENT ? GS_APPLY : GS_SKIP));
         CHECK(gs_scaler_scale(&b) == (c == GS_SCALE_TOGETHER ? was[1] / 2 : was[1]));
+        const gs_verdict again = gs_step_end(&steps[1], &b);
+        CHECK(again.action == v[1].action && again.reason == v[1].reason);
+        CHECK(v[1].reason == (c == GS_INDEPENDENT ? GS_REASON_FINE : GS_REASON_INF));
     }
     /* One batch, run again for all; who was clean is fed once, after the rerun. */
     a = make("pytorch", "on_overflow=retry:2");
@@ -674,6 +702,8 @@ static void test_couplings(void)
         gs_group_end(v, steps, both, 2, GS_SKIP_TOGETHER);
         CHECK(v[0].action == (run ? GS_APPLY : GS_RETRY) && v[1].action == v[0].action);
     }
+    for (int i = 0; i < 2; i++) /* ended: the group's verdict again */
+        CHECK(gs_step_end(&steps[i], both[i]).action == GS_APPLY);
     CHECK(a.machine.clean == 1 && b.machine.clean == 1);
     CHECK(gs_scaler_scale(&a) == 32768 && gs_scaler_scale(&b) == 65536);
     CHECK(b.counters.attempted == 1 && b.counters.applied == 1);
