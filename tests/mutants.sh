@@ -33,11 +33,14 @@ END { exit found != 1 }'
 relevant()
 {
     case $1 in
-    base) echo test_base test_oom test_lists ;;
-    num) echo test_num test_halves test_lists checkkern ;;
-    kernel) echo test_lists test_oom checkkern ;;
-    *) (cd "$work/tree/build/tests" && ls | grep "_$1") ;;
+    base) set -- test_base test_oom test_lists ;;
+    num) set -- test_num test_halves test_lists checkkern ;;
+    kernel) set -- test_lists test_oom checkkern ;;
+    *) set -- $(cd "$work/tree/build/tests" && ls | grep "_$1") ;;
     esac
+    for suite; do
+        echo "build/tests/$suite"
+    done
 }
 
 verdict()
@@ -52,20 +55,21 @@ one()
     { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$n"
     export from to line
     tree=$work/tree.$n
+    suites=$(relevant "$(echo "$file" | cut -d/ -f2)")
     cp -a "$work/tree" "$tree"
     if ! awk "$replace" "$work/tree/$file" >"$tree/$file"; then
         verdict ROTTEN "the text does not occur once"
-    elif ! make -C "$tree" -s suites CFLAGS="$flags" >/dev/null 2>&1; then
+    elif ! make -C "$tree" -s $suites CFLAGS="$flags" >/dev/null 2>&1; then
         verdict invalid
     elif cmp -s "$work/tree/build/libgradscale.a" "$tree/build/libgradscale.a"; then
         verdict same
     else
         caught=
-        for suite in $(relevant "$(echo "$file" | cut -d/ -f2)"); do
-            own=$(sed -n "s/ $suite\$//p" "$work/times")
-            if ! (cd "$tree" && timeout -k 1 $((10 + own * 4 / 1000)) "build/tests/$suite") \
+        for suite in $suites; do
+            own=$(sed -n "s/ ${suite##*/}\$//p" "$work/times")
+            if ! (cd "$tree" && timeout -k 1 $((10 + own * 4 / 1000)) "$suite") \
                 >/dev/null 2>&1; then
-                caught=$suite
+                caught=${suite##*/}
                 break
             fi
         done

@@ -875,6 +875,39 @@ static void test_health(void)
     CHECK(strlen(gs_scaler_explain(tiny, sizeof tiny, &s, NULL, 0)) == 7);
 }
 
+/* The histogram policy, from gradients to verdict: gs_tensors_exponents feeds the step. */
+static void test_histogram_step(void)
+{
+    enum { N = 1000 };
+    float g[N];
+    const gs_tensor list[] = {{g, N, GS_F32, "g", 0}};
+    gs_scaler s = make("histogram", "band=1");
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, NULL) == GS_OK);
+    /* the largest, scaled; what the scale does then: doubles, holds in the band, halves, backs off
+     */
+    const struct {
+        float top;
+        double factor;
+    } rows[] = {{0x1p+11f, 2}, {0x1p+12f, 1}, {0x1p+13f, 0.5}, {INFINITY, 0.5}};
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        gs_exponents x = {0};
+        gs_step step;
+        for (int k = 0; k < N; k++)
+            g[k] = k % 2 ? 0 : 1;
+        g[N / 2] = rows[i].top;
+        CHECK(gs_tensors_exponents(ctx, list, 1, &x, NULL) == GS_OK);
+        gs_step_begin(&step, &s);
+        gs_step_exponents(&step, &s, &x);
+        CHECK(step.elements == (isinf(rows[i].top) ? N - 1u : N));
+        const gs_verdict v = gs_step_end(&step, &s);
+        CHECK(v.action == (isinf(rows[i].top) ? GS_SKIP : GS_APPLY));
+        CHECK_MSG(v.scale == step.scale * rows[i].factor, "row %zu: %g to %g", i, step.scale,
+                  v.scale);
+    }
+    gs_context_free(ctx);
+}
+
 TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_abandon},
       {"disabled_and_guard", test_disabled_and_guard}, {"bounds", test_bounds},
       {"merge_order", test_merge_order}, {"retry", test_retry}, {"attribute", test_attribute},
@@ -895,4 +928,4 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches},
-      {"health", test_health})
+      {"health", test_health}, {"histogram_step", test_histogram_step})
