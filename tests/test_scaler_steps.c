@@ -289,6 +289,16 @@ static void test_attribute(void)
     }
     CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) >= 0x1p+14);
 
+    /* And never above a quarter of what overflowed, with half of it tried. */
+    s = make("pytorch", "init=0x1p+10 on_overflow=attribute");
+    for (runs = 0, v.action = GS_RETRY; v.action == GS_RETRY; runs++) {
+        gs_step step;
+        gs_step_begin(&step, &s);
+        gs_step_amax(&step, step.scale > 0x1p+8 ? (double)INFINITY : step.scale < 1 ? 0 : 9);
+        v = gs_step_end(&step, &s);
+    }
+    CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) == 0x1p+8);
+
     /* Only a flag: the exponents are halved until it fits. */
     s = make("pytorch", "init=0x1p+40 on_overflow=attribute");
     int applied = 0, reruns = 0;
@@ -316,7 +326,7 @@ static void test_attribute(void)
     v = batch(&s, 1.5, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+9);
     v = batch(&s, 1e6, &runs);
-    CHECK(v.action == GS_APPLY && runs == 4);
+    CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) == 0x1p-10);
     /* At the floor there is nobody else to blame; deepspeed does not raise. */
     s = make("deepspeed", "init=1 on_overflow=attribute");
     v = batch(&s, NOTHING, &runs);
@@ -353,6 +363,7 @@ static void test_gradscaler_two_optimizers(void)
     CHECK(gs_scaler_scale(&s) == 32768 && s.counters.attempted == 1);
     CHECK(gs_step_end(&two[0], &s).action == GS_SKIP); /* ended: the verdict, nothing more */
     CHECK(gs_step_end(&two[1], &s).action == GS_APPLY && gs_scaler_scale(&s) == 32768);
+    CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK && s.counters.attempted == 1);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 2; i++) {
             gs_step_begin(&two[i], &s);
@@ -539,7 +550,7 @@ static void test_gof2_no_grads_and_lvsm19_abandon(void)
     gs_stats_init(&empty);
     gs_step_begin(&step, &s);
     gs_step_scan(&step, &empty);
-    CHECK(gs_step_end(&step, &s).reason == GS_REASON_NO_GRADS);
+    CHECK(!step.amax_known && gs_step_end(&step, &s).reason == GS_REASON_NO_GRADS);
     gs_step_begin(&step, &s);
     gs_step_flag(&step, 1);
     gs_step_abandon(&step, &s);
@@ -687,6 +698,7 @@ static void test_couplings(void)
         CHECK(v[0].action == GS_SKIP && gs_scaler_scale(&a) == was[0] / 2);
         CHECK(v[1].action == (c == GS_INDEPENDENT ? GS_APPLY : GS_SKIP));
         CHECK(gs_scaler_scale(&b) == (c == GS_SCALE_TOGETHER ? was[1] / 2 : was[1]));
+        CHECK(steps[1].scale == was[1] && steps[1].inverse == 1 / was[1]);
         const gs_verdict again = gs_step_end(&steps[1], &b);
         CHECK(again.action == v[1].action && again.reason == v[1].reason);
         CHECK(v[1].reason == (c == GS_INDEPENDENT ? GS_REASON_FINE : GS_REASON_INF));
@@ -760,6 +772,15 @@ static void test_liger830_dropped_microbatch(void)
     CHECK(gs_window_add(&w, &m) == 0);
     v = gs_window_end(&w, &s);
     CHECK(v.action == GS_APPLY && v.factor == 2 && gs_scaler_scale(&s) == 8192);
+
+    gs_window_begin(&w, &s, GS_DROP_MICROBATCH); /* skipped for another reason: no factor */
+    m = micro(&w, &s, 1);
+    gs_window_add(&w, &m);
+    m = micro(&w, &s, (double)NAN);
+    gs_window_add(&w, &m);
+    gs_step_reject(&w.step);
+    v = gs_window_end(&w, &s);
+    CHECK(v.action == GS_SKIP && v.reason == GS_REASON_USER && v.factor == 1);
 
     gs_window_begin(&w, &s, GS_SKIP_WINDOW);
     CHECK(gs_window_end(&w, &s).reason == GS_REASON_NO_GRADS);
@@ -842,6 +863,8 @@ static void test_health(void)
          "lowest allowed: ");
     flag(&s, 0);
     says(&s, GS_AT_FLOOR, "the scale is at its floor, 5.96046e-08: ");
+    flag(&s, 1); /* who offended before is forgotten */
+    says(&s, GS_AT_FLOOR, "a gradient is infinite at a scale of 5.96046e-08: 1 step");
     s = make("apex", "init=0x1p+24");
     flag(&s, 0);
     says(&s, GS_AT_CEILING, "the scale is at its ceiling, 1.67772e+07: ");
