@@ -411,17 +411,20 @@ gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *er
                         "several steps can be ended together only with on_overflow=skip: a batch "
                         "that is run again would be applied twice by some");
     gs_step all;
+    size_t open = 0;
     gs_step_begin(&all, scaler);
     for (size_t i = 0; i < n; i++) {
         const gs_verdict v = gs_step_decide(&steps[i], scaler);
         if (steps[i].ended)
             continue;
+        open++;
         gs_step_merge(&all, &steps[i]);
         steps[i].ended = 1;
         steps[i].verdict[0] = (uint8_t)v.action;
         steps[i].verdict[1] = (uint8_t)v.reason;
     }
-    gs_step_end(&all, scaler);
+    if (open > 0)
+        gs_step_end(&all, scaler);
     return GS_OK;
 }
 
