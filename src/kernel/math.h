@@ -101,7 +101,7 @@ INLINE vf erf_f32(vf x)
     p = p * z + 0x1.ce2cf8p-4f;
     p = p * z - 0x1.81273ep-2f;
     p = p * z + 0x1.06eba8p-3f;
-    const vf small = p * a + a;
+    const vf small = (p + 1.0f) * a; /* no subnormal product, unlike p a + a */
 
     vf q = splat(-0x1.86db4ap-13f); /* -log(1 - erf x), 1 <= x < 4, 2^-29 */
     q = q * a + 0x1.8259a0p-9f;
@@ -117,7 +117,11 @@ INLINE vf erf_f32(vf x)
     return select(is_nan(x), x, with_sign(y, x));
 }
 
-INLINE vf sigmoid_f32(vf x) { return 1.0f / (1.0f + exp_f32(-x)); }
+INLINE vf sigmoid_f32(vf x)
+{
+    const vf y = 1.0f / (1.0f + exp_f32(-x));
+    return select(x < -0x1.5d589ep+6f, (vf){0}, y); /* a subnormal, some would flush it */
+}
 
 /* The GELU of GPT-2, x / 2 (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), is
  * x sigmoid(2 u): one exp, one division, and no cancellation where x is negative. The error is
