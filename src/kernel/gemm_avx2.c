@@ -6,7 +6,11 @@
 
 #define TARGET __attribute__((target("avx2,f16c,fma,popcnt")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 enum { MR = 6, NR = 16, MR_ROOM = 8, VEC = 8 };
 

@@ -6,7 +6,11 @@
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma,popcnt")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 enum { MR = 14, NR = 32, MR_ROOM = 16, VEC = 16 };
 #ifndef AHEAD
@@ -27,14 +31,18 @@ enum { MR = 14, NR = 32, MR_ROOM = 16, VEC = 16 };
 /* The first `n` of 16 lanes. */
 INLINE __mmask16 first(size_t n) { return (__mmask16)(n < VEC ? (1u << n) - 1 : 0xFFFF); }
 
+INLINE __m512 widen(__m256i h, gs_dtype type)
+{
+    if (type == GS_F16)
+        return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
 INLINE __m512 load(const void *src, size_t i, gs_dtype type, __mmask16 lanes)
 {
     if (type == GS_F32)
         return _mm512_maskz_loadu_ps(lanes, (const float *)src + i);
-    const __m256i h = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + i);
-    if (type == GS_F16)
-        return _mm512_cvtph_ps(h);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+    return widen(_mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + i), type);
 }
 
 /* ---- packing ---- */
@@ -75,34 +83,56 @@ static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t s
         copy_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols, pad);
 }
 
-/* Row c of x becomes column c. Pairs, then quadruples within 128 bits, then these. */
-INLINE void transpose16(__m512 x[VEC])
+/* Four elements each of four rows `step` elements apart: a row a quarter. */
+INLINE __m512 quarters(const void *src, size_t i, size_t step, gs_dtype type)
 {
-    __m512 y[VEC];
-    UNROLL for (size_t i = 0; i < VEC; i += 2)
-    {
-        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    if (type == GS_F32) {
+        const float *x = (const float *)src + i;
+        __m512 y = _mm512_broadcast_f32x4(_mm_loadu_ps(x));
+        y = _mm512_mask_broadcast_f32x4(y, 0x00F0, _mm_loadu_ps(x + step));
+        y = _mm512_mask_broadcast_f32x4(y, 0x0F00, _mm_loadu_ps(x + 2 * step));
+        return _mm512_mask_broadcast_f32x4(y, 0xF000, _mm_loadu_ps(x + 3 * step));
     }
-    UNROLL for (size_t i = 0; i < VEC; i += 4) for (size_t h = 0; h < 2; h++)
+    const uint16_t *x = (const uint16_t *)src + i;
+    __m256i y = _mm256_broadcastq_epi64(_mm_loadu_si64(x));
+    y = _mm256_mask_broadcastq_epi64(y, 2, _mm_loadu_si64(x + step));
+    y = _mm256_mask_broadcastq_epi64(y, 4, _mm_loadu_si64(x + 2 * step));
+    y = _mm256_mask_broadcastq_epi64(y, 8, _mm_loadu_si64(x + 3 * step));
+    return widen(y, type);
+}
+
+/* 16 by 16 elements. The loads do half of the work: shuffles are what a core has least of. */
+INLINE void transpose_full(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                           gs_dtype type)
+{
+    UNROLL for (size_t c = 0; c < VEC; c += 4)
     {
-        const __m512d lo = _mm512_castps_pd(y[i + h]), hi = _mm512_castps_pd(y[i + h + 2]);
-        x[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi));
-        x[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi));
+        __m512 x[4]; /* x[r], quarter q: row 4q + r of columns c..c+3 */
+        UNROLL for (size_t r = 0; r < 4; r++) x[r] =
+            quarters(src, r * src_stride + c, 4 * src_stride, type);
+        const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1]));
+        const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
+        const __m512d d = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3]));
+        const __m512d e = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+        float *out = dst + c * dst_stride;
+        _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(a, d)));
+        _mm512_storeu_ps(out + dst_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(a, d)));
+        _mm512_storeu_ps(out + 2 * dst_stride, _mm512_castpd_ps(_mm512_unpacklo_pd(b, e)));
+        _mm512_storeu_ps(out + 3 * dst_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(b, e)));
     }
-    /* now x[4q + c], lane l: rows 4q..4q+3 of column 4l + c */
-    UNROLL for (size_t c = 0; c < 4; c++)
-    {
-        const __m512 a = _mm512_shuffle_f32x4(x[c], x[c + 4], 0x88);
-        const __m512 b = _mm512_shuffle_f32x4(x[c], x[c + 4], 0xDD);
-        const __m512 d = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0x88);
-        const __m512 e = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0xDD);
-        y[c] = _mm512_shuffle_f32x4(a, d, 0x88);
-        y[c + 8] = _mm512_shuffle_f32x4(a, d, 0xDD);
-        y[c + 4] = _mm512_shuffle_f32x4(b, e, 0x88);
-        y[c + 12] = _mm512_shuffle_f32x4(b, e, 0xDD);
-    }
-    UNROLL for (size_t i = 0; i < VEC; i++) x[i] = y[i];
+}
+
+/* The edges: n columns of 16 rows, of which the last may be missing. */
+INLINE void transpose_part(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                           gs_dtype type, size_t rows, size_t n)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    float block[VEC * VEC];
+    for (size_t r = 0; r < VEC; r++)
+        _mm512_storeu_ps(block + r * VEC, load(src, r * src_stride, type, r < rows ? first(n) : 0));
+    for (size_t c = 0; c < n; c++)
+        _mm512_storeu_ps(dst + c * dst_stride,
+                         _mm512_i32gather_ps(_mm512_slli_epi32(lane, 4), block + c, 4));
 }
 
 INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
@@ -110,18 +140,13 @@ INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t
 {
     for (size_t r = 0; r < dst_stride; r += VEC)
         for (size_t c = 0; c < cols; c += VEC) {
-            __m512 x[VEC];
             float *out = dst + c * dst_stride + r;
-            const __mmask16 lanes = first(cols - c);
-            UNROLL for (size_t i = 0; i < VEC; i++) x[i] =
-                load(src, (r + i) * src_stride + c, type, r + i < rows ? lanes : 0);
-            transpose16(x);
-            if (lanes == 0xFFFF)
-                UNROLL for (size_t i = 0; i < VEC; i++)
-                    _mm512_storeu_ps(out + i * dst_stride, x[i]);
+            const void *in = gsi_at(src, type, r * src_stride + c);
+            if (r + VEC <= rows && c + VEC <= cols)
+                transpose_full(out, dst_stride, in, src_stride, type);
             else
-                for (size_t i = 0; i < cols - c; i++)
-                    _mm512_storeu_ps(out + i * dst_stride, x[i]);
+                transpose_part(out, dst_stride, in, src_stride, type, r < rows ? rows - r : 0,
+                               cols - c < VEC ? cols - c : VEC);
         }
 }
 

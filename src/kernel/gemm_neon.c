@@ -5,7 +5,11 @@
 #include <arm_neon.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 enum { MR = 6, NR = 16, MR_ROOM = 8, VEC = 4, VECS = NR / VEC };
 

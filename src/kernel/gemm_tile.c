@@ -108,7 +108,21 @@ static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_c
     }
 }
 
-/* A panel of m rows from row i, k from k0. */
+/* Rows of the stored matrix a few at a time, several panels wide: 56 bytes of each are too little
+ * for one walk through the pages. */
+enum { GROUP = 4, ABREAST = 16 };
+
+static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                         size_t i, size_t m, size_t k0, size_t k)
+{
+    for (size_t r = 0; r < k; r += ABREAST)
+        for (size_t c = 0; c < m; c += isa->mr)
+            isa->copy(dst + c / isa->mr * panel_room(isa) + r * isa->mr_room, isa->mr_room,
+                      gsi_at(data, x->dtype, (k0 + r) * x->stride + i + c), x->stride, x->dtype,
+                      min_size(k - r, ABREAST), min_size(m - c, isa->mr), isa->mr_room);
+}
+
+/* Panels of m rows from row i, k from k0. */
 static void pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
                    size_t i, size_t m, size_t k0, size_t k)
 {
@@ -117,8 +131,7 @@ static void pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, cons
         for (size_t r = 0; r < m; r++)
             pack_patches(dst + r * GSI_KC, x, data, copy, i + r, k0, k);
     else if (x->transposed)
-        copy(dst, isa->mr_room, gsi_at(data, x->dtype, k0 * x->stride + i), x->stride, x->dtype, k,
-             m, m);
+        pack_columns(isa, dst, x, data, i, m, k0, k);
     else
         copy(dst, GSI_KC, gsi_at(data, x->dtype, i * x->stride + k0), x->stride, x->dtype, m, k, k);
 }
@@ -158,83 +171,120 @@ static gsi_ahead look_ahead(const gs_matrix *x, const void *data, size_t r, size
                        .outer = abreast ? 16 * gsi_size_of(x->dtype) : 16 * row};
 }
 
-/* The panel of a that begins at row i. */
-static gsi_ahead ahead_a(const gs_matrix *x, const void *data, size_t i, size_t m, size_t k0)
-{
-    if (x->patches)
-        return (gsi_ahead){0};
-    return x->transposed ? look_ahead(x, data, k0, i + m - 1, false)
-                         : look_ahead(x, data, i, k0, true);
-}
-
-/* Part number `part` of the panel of b that begins at column j. */
-static gsi_ahead ahead_b(const gs_matrix *x, const void *data, size_t j, size_t n, size_t k0,
-                         size_t part)
-{
-    const size_t a_line = GSI_ALIGN / gsi_size_of(x->dtype);
-    if (x->patches || x->group)
-        return (gsi_ahead){0};
-    if (x->transposed)
-        return part * 16 < n ? look_ahead(x, data, j + part * 16, k0, true) : (gsi_ahead){0};
-    return part * a_line < n ? look_ahead(x, data, k0, j + part * a_line, false) : (gsi_ahead){0};
-}
-
 /* ---- the tile ---- */
+
+typedef struct run {
+    const gsi_gemm_isa *isa;
+    const gs_gemm *g;
+    gsi_tile t;
+    plan p;
+    const void *a_data, *b_data; /* of the matrix of the batch */
+    float *a, *b, *sums, *bias;  /* packed; [strips][panels][mr][nr]; as f32 */
+    gsi_finish finish;
+} run;
+
+/* A panel of b: columns from j, block number `block`, which is in the chunk from block `first`. */
+typedef struct place_b {
+    size_t first, block, j;
+} place_b;
+
+/* The panel that follows is of the chunk's next block or of the next columns; j reaches t.n after
+ * the last. */
+static place_b next_panel(const run *r, place_b at)
+{
+    if (at.block + 1 < min_size(at.first + r->p.chunk, r->p.blocks))
+        return (place_b){at.first, at.block + 1, at.j};
+    return (place_b){at.first, at.first, at.j + r->isa->nr};
+}
+
+/* What to ask for while rows [i, i + mr) are multiplied by the panel at `at`: the rows of a that
+ * are packed next, in the first column of panels; else c, which is written soon; a part of b's next
+ * panel. `idle` is a place that costs nothing. */
+static void set_ahead(gsi_ahead ahead[2], const run *r, place_b at, size_t i, const void *c,
+                      const void *idle)
+{
+    const gs_gemm *g = r->g;
+    const gs_matrix *a = &g->a, *b = &g->b;
+    const size_t ahead_rows = a->transposed ? GROUP * r->isa->mr : r->isa->mr;
+    const size_t k0 = at.block * GSI_KC;
+    ahead[0] = ahead[1] = (gsi_ahead){(uintptr_t)idle, 0, 0};
+    if (at.j == 0 && i + ahead_rows < r->t.m && !a->patches) {
+        const size_t row = r->t.i0 + i + ahead_rows;
+        const size_t last = min_size(row + r->isa->mr, r->t.i0 + r->t.m) - 1;
+        ahead[0] = a->transposed ? look_ahead(a, r->a_data, k0, last, false)
+                                 : look_ahead(a, r->a_data, row, k0, true);
+    } else if (at.j > 0 && at.block + 1 == r->p.blocks) {
+        ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * gsi_size_of(g->c.dtype), GSI_ALIGN};
+    }
+
+    const place_b next = next_panel(r, at);
+    const size_t a_line = GSI_ALIGN / gsi_size_of(b->dtype), part = i / r->isa->mr;
+    const size_t off = part * (b->transposed ? 16 : a_line);
+    if (next.j < r->t.n && off < min_size(r->t.n - next.j, r->isa->nr) && !b->patches && !b->group)
+        ahead[1] =
+            b->transposed
+                ? look_ahead(b, r->b_data, r->t.j0 + next.j + off, next.block * GSI_KC, true)
+                : look_ahead(b, r->b_data, next.block * GSI_KC, r->t.j0 + next.j + off, false);
+}
+
+/* All rows of the tile times a panel of b. */
+static void run_panel(const run *r, place_b at)
+{
+    const gsi_gemm_isa *isa = r->isa;
+    const gs_gemm *g = r->g;
+    const gsi_tile t = r->t;
+    const bool last = at.block + 1 == r->p.blocks;
+    const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
+    const size_t n = min_size(t.n - at.j, isa->nr), group = (g->a.transposed ? GROUP : 1) * isa->mr;
+    const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
+    float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
+    float *const rows = r->a + (at.block - at.first) * r->p.panels * panel_room(isa);
+    gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
+
+    pack_b(isa, r->b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
+    for (size_t i = 0; i < t.m; i += isa->mr) {
+        const size_t m = min_size(t.m - i, isa->mr);
+        const size_t element = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + at.j;
+        char *const c = (char *)g->c.data + element * gsi_size_of(g->c.dtype);
+        float *const sum = sums + i * isa->nr, *const panel = rows + i / isa->mr * panel_room(isa);
+        gsi_ahead ahead[2];
+        if (at.j == 0 && i % group == 0)
+            pack_a(isa, panel, &g->a, r->a_data, t.i0 + i, min_size(t.m - i, group), k0, k);
+        set_ahead(ahead, r, at, i, c, panel);
+        multiply(sum, panel, r->b, m, n, k, at.block > 0, ahead);
+        if (last) {
+            gsi_finish f = r->finish;
+            f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
+            f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
+            isa->finish(c, sum, m, n, &f);
+        }
+    }
+}
 
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *scratch,
                   gsi_counts *counts)
 {
-    const plan p = make_plan(isa, t.m, t.n, g->k);
-    float *const a = scratch, *const b = a + p.a, *const sums = b + p.b,
-                 *const bias = sums + p.sums;
-    const void *const a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step);
-    const void *const b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step);
-    const size_t c_size = gsi_size_of(g->c.dtype);
-    gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
-    gsi_finish f = {.dtype = g->c.dtype, .stride = g->c.stride, .beta = g->beta, .counts = counts};
-    f.limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000} : gsi_limits_of(g->c.dtype);
+    run r = {.isa = isa,
+             .g = g,
+             .t = t,
+             .p = make_plan(isa, t.m, t.n, g->k),
+             .a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step),
+             .b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step),
+             .a = scratch,
+             .finish = {.dtype = g->c.dtype,
+                        .stride = g->c.stride,
+                        .beta = g->beta,
+                        .limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000}
+                                                       : gsi_limits_of(g->c.dtype),
+                        .counts = counts}};
+    r.b = r.a + r.p.a;
+    r.sums = r.b + r.p.b;
+    r.bias = r.sums + r.p.sums;
     if (g->bias) {
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
-        isa->copy(bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
+        isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
     }
-
-    for (size_t first = 0; first < p.blocks; first += p.chunk) {
-        const size_t end = min_size(first + p.chunk, p.blocks);
-        for (size_t j = 0; j < t.n; j += isa->nr) {
-            const size_t n = min_size(t.n - j, isa->nr);
-            float *strip = sums + (p.strips == 1 ? 0 : j / isa->nr) * p.panels * isa->mr * isa->nr;
-            for (size_t block = first; block < end; block++) {
-                const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-                float *const rows = a + (block - first) * p.panels * panel_room(isa);
-                pack_b(isa, b, &g->b, b_data, t.j0 + j, n, k0, k);
-                /* the next panel: of the chunk's next block, or of the next columns */
-                const bool down = block + 1 < end;
-                const size_t next_j = down ? j : j + isa->nr;
-                const size_t next_k0 = down ? k0 + GSI_KC : first * GSI_KC;
-                for (size_t i = 0; i < t.m; i += isa->mr) {
-                    const size_t m = min_size(t.m - i, isa->mr);
-                    const size_t at = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + j;
-                    char *const c = (char *)g->c.data + at * c_size;
-                    float *sum = strip + i * isa->nr, *panel = rows + i / isa->mr * panel_room(isa);
-                    if (j == 0)
-                        pack_a(isa, panel, &g->a, a_data, t.i0 + i, m, k0, k);
-                    gsi_ahead ahead[2] = {{(uintptr_t)panel, 0, 0}, {(uintptr_t)panel, 0, 0}};
-                    if (j == 0 && i + isa->mr < t.m)
-                        ahead[0] = ahead_a(&g->a, a_data, t.i0 + i + isa->mr,
-                                           min_size(t.m - i - isa->mr, isa->mr), k0);
-                    else if (j > 0 && block + 1 == p.blocks)
-                        ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * c_size, GSI_ALIGN};
-                    if (next_j < t.n)
-                        ahead[1] = ahead_b(&g->b, b_data, t.j0 + next_j,
-                                           min_size(t.n - next_j, isa->nr), next_k0, i / isa->mr);
-                    multiply(sum, panel, b, m, n, k, block > 0, ahead);
-                    if (block + 1 < p.blocks)
-                        continue;
-                    f.column = g->bias && !g->bias_per_row ? bias + j : NULL;
-                    f.row = g->bias && g->bias_per_row ? bias + i : NULL;
-                    isa->finish(c, sum, m, n, &f);
-                }
-            }
-        }
-    }
+    for (size_t first = 0; first < r.p.blocks; first += r.p.chunk)
+        for (place_b at = {first, first, 0}; at.j < t.n; at = next_panel(&r, at))
+            run_panel(&r, at);
 }
