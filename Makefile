@@ -2,6 +2,7 @@
 #
 #   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
 #   make test | test-long | test-arm | demo | bench | mutants [COUNT=40] [SEED=1]
+#   make amalgamation                                       the library as two files, in dist/
 #   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
 #   make deps | format | check-format | check-layers | clean
 
@@ -64,8 +65,8 @@ ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists tes
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench bench-advise mutants \
-        install uninstall format check-format check-layers clean
+.PHONY: all suites amalgamation deps test test-long test-arm run-tests run-arm demo bench bench-advise \
+        mutants install uninstall format check-format check-layers clean
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
@@ -193,6 +194,11 @@ uninstall:
 	@for part in $(PARTS); do \
 	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
 	        $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done
+
+# ---- one pair of files ----
+
+amalgamation:
+	@tools/amalgamate.sh dist
 
 # ---- keeping order ----
 

@@ -21,7 +21,7 @@ static const char *const schedules[] = {
     GS_SCHEDULES(X)
 #undef X
 };
-static const char *const moments[] = {"f32", "f16", "bf16"}; /* as gs_dtype counts */
+static const char *const moment_names[] = {"f32", "f16", "bf16"}; /* as gs_dtype counts */
 static const char *const no_yes[] = {"no", "yes"};
 
 typedef struct setting {
@@ -68,7 +68,7 @@ static const setting settings[] = {
     {"final", AT(schedule.final), NULL, 0, false, 0, 1, false},
     {"gamma", AT(schedule.gamma), NULL, 0, false, 0, 1, false},
     WORDS("rounding", rounding, roundings),
-    WORDS("moments", moments, moments),
+    WORDS("moments", moments, moment_names),
     COUNT("seed", seed),
     WORDS("clear_grads", clear_grads, no_yes),
 };

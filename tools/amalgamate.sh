@@ -1,0 +1,230 @@
+#!/bin/sh
+# Writes the library as one pair of files, to drop into a build: amalgamate.sh [FOLDER].
+#
+#   gradscale.h    the public headers of base, num, kernel, scaler and optim
+#   gradscale.c    their sources and private headers; needs libc, libm and threads
+#
+# What is private to a file gets the file's name as a suffix where another file uses the same word.
+# Strings, comments and members (after . or ->) are left alone.
+out=${1:-dist}
+cd "$(dirname "$0")/.." || exit 2
+mkdir -p "$out" || exit 1
+version=$(sed -n 's/^#define GS_VERSION_[A-Z]* *//p' include/gradscale/base.h | paste -sd.)
+layers="base num kernel scaler optim"
+
+{
+    echo "/* gradscale $version in one pair of files, made by \`make amalgamation\`: compile gradscale.c"
+    echo " * with your own, and link with -lm -pthread. */"
+    for layer in $layers; do
+        sed '/^#include "gradscale\//d' "include/gradscale/$layer.h"
+    done
+} >"$out/gradscale.h"
+
+files= headers=
+for layer in $layers; do
+    files="$files $(ls src/$layer/*.c)"
+    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h)"
+done
+
+awk -v version="$version" -v headers="$headers" '
+# ---- names of a file: what stands in its first column ----
+
+function note(file, name) {
+    if (name ~ /^gsi_|^gs_|^GSI_|^GS_|^X$/ || (file, name) in owned)
+        return
+    owned[file, name] = 1
+    names[file] = names[file] " " name
+}
+
+function note_words(file, line,    word) {
+    while (match(line, /[A-Za-z_][A-Za-z0-9_]*/)) {
+        word = substr(line, RSTART, RLENGTH)
+        line = substr(line, RSTART + RLENGTH)
+        if (!((file, word) in said)) {
+            said[file, word] = 1
+            users[word]++
+        }
+    }
+}
+
+function note_enumerators(file, text,    parts, n, i) {
+    sub(/^[^{]*\{/, "", text)
+    sub(/\}.*/, "", text)
+    gsub(/\/\*[^*]*\*\//, "", text)
+    n = split(text, parts, ",")
+    for (i = 1; i <= n; i++)
+        if (match(parts[i], /[A-Za-z_][A-Za-z0-9_]*/))
+            note(file, substr(parts[i], RSTART, RLENGTH))
+}
+
+function collect(file,    line, text, inside) {
+    inside = ""
+    while ((getline line <file) > 0) {
+        lines[file]++
+        note_words(file, line)
+        if (inside != "") { # an enum over several lines
+            inside = inside " " line
+            if (line ~ /\}/) {
+                note_enumerators(file, inside)
+                inside = ""
+            }
+        }
+        text = line
+        if (line ~ /^#define /) {
+            sub(/^#define /, "", text)
+            sub(/[^A-Za-z0-9_].*/, "", text)
+            note(file, text)
+        } else if (line ~ /^(typedef )?enum/ && line ~ /\{/) {
+            if (line ~ /\}/)
+                note_enumerators(file, line)
+            else
+                inside = line
+        }
+        if (line ~ /^typedef (struct|enum|union) [a-z_0-9]+/ || line ~ /^(struct|enum) [a-z_0-9]+ \{/) {
+            sub(/^typedef /, "", text)
+            split(text, word, " ")
+            note(file, word[2])
+        } else if (line ~ /^\} *[a-z_0-9]+(\[[^]]*\])*( =|;)/) {
+            sub(/^\} */, "", text)
+            sub(/[^a-z_0-9].*/, "", text)
+            note(file, text)
+        } else if (line ~ /^typedef [^(]*\(/ || line ~ /^(static|INLINE|TARGET static|LOOP)[^=;(]*\(/) {
+            if (line ~ /^static .*\(\*const [a-z_]+\[/) {
+                sub(/.*\(\*const /, "", text)
+                sub(/\[.*/, "", text)
+            } else {
+                sub(/\(.*/, "", text)
+                sub(/.*[ *]/, "", text)
+            }
+            note(file, text)
+        } else if (line ~ /^static [^(]*(=|;|\{|,)/) {
+            sub(/ *(=|;|\[).*/, "", text)
+            sub(/.*[ *]/, "", text)
+            if (text ~ /^[A-Za-z_]/)
+                note(file, text)
+        }
+    }
+    close(file)
+}
+
+# ---- renaming ----
+
+function suffix(file) {
+    sub(/^src\//, "", file)
+    sub(/\.[ch]$/, "", file)
+    gsub(/[^A-Za-z0-9]/, "_", file)
+    return file
+}
+
+# Words outside of strings and comments; `comment` and `members` live on from line to line. Of the
+# lines of a struct only the types are renamed, and the lengths of arrays.
+function rename(line,    result, before, word) {
+    if (line ~ /^#include/)
+        return line
+    result = ""
+    while (line != "") {
+        if (comment) {
+            if (!match(line, /\*\//))
+                return result line
+            result = result substr(line, 1, RSTART + 1)
+            line = substr(line, RSTART + 2)
+            comment = 0
+        } else if (match(line, /^\/\*/)) {
+            comment = 1
+            result = result "/*"
+            line = substr(line, 3)
+        } else if (match(line, /^"([^"\\]|\\.)*"/) || match(line, /^\047([^\047\\]|\\.)*\047/) ||
+                   match(line, /^[0-9][A-Za-z0-9_.]*/)) {
+            result = result substr(line, 1, RLENGTH)
+            line = substr(line, RLENGTH + 1)
+        } else if (match(line, /^[A-Za-z_][A-Za-z0-9_]*/)) {
+            word = substr(line, 1, RLENGTH)
+            before = result
+            sub(/ *$/, "", before)
+            line = substr(line, RLENGTH + 1)
+            if (word in renamed && before !~ /(\.|->)$/ &&
+                (!members || line ~ /^ *[A-Za-z_*]/ || before ~ /\[$/))
+                word = renamed[word]
+            result = result word
+        } else {
+            result = result substr(line, 1, 1)
+            line = substr(line, 2)
+        }
+    }
+    return result
+}
+
+function take_names(file,    list, n, i) {
+    n = split(names[file], list, " ")
+    for (i = 1; i <= n; i++)
+        if (users[list[i]] > 1)
+            renamed[list[i]] = list[i] "_" suffix(file)
+}
+
+# The names of its own private headers hold in a file, too.
+function take_all_names(file,    line, header) {
+    take_names(file)
+    while ((getline line <file) > 0)
+        if (line ~ /^#include "/ && line !~ /"gradscale\//) {
+            header = line
+            sub(/^#include "/, "src/", header)
+            sub(/".*/, "", header)
+            if (header in lines)
+                take_names(header)
+        }
+    close(file)
+}
+
+# Headers that are shared keep their names.
+function emit(file,    line, header) {
+    if (file in done)
+        return
+    done[file] = 1
+    printf "\n/* ---- %s ---- */\n\n", file
+    comment = members = 0
+    while ((getline line <file) > 0) {
+        if (line ~ /^#include "gradscale\//)
+            continue
+        if (line ~ /^#include "/) {
+            header = line
+            sub(/^#include "/, "src/", header)
+            sub(/".*/, "", header)
+            emit(header)
+            continue
+        }
+        if (line ~ /^}/)
+            members = 0
+        print file in lines ? rename(line) : line
+        if (line ~ /^[a-z].*struct.*\{$/ && line !~ /\(/)
+            members = 1
+    }
+    close(file)
+}
+
+BEGIN {
+    for (i = 1; i < ARGC; i++)
+        collect(ARGV[i])
+    n = split(headers, list, " ")
+    for (i = 1; i <= n; i++)
+        if (list[i] ~ /avx/) { # of one instruction set: private to its files
+            collect(list[i])
+        } else {
+            while ((getline line <list[i]) > 0)
+                note_words(list[i], line)
+            close(list[i])
+        }
+    printf "/* gradscale %s: see gradscale.h. */\n", version
+    print "#ifndef _POSIX_C_SOURCE\n#define _POSIX_C_SOURCE 200809L\n#endif"
+    print "/* One rounding an operation, whatever the rest of the program is built with. */"
+    print "#if defined(__clang__) && defined(__FAST_MATH__)"
+    print "#error clang fuses operations under -ffast-math: add -fno-fast-math -ffp-contract=off"
+    print "#elif defined(__clang__)\n#pragma STDC FP_CONTRACT OFF\n#elif defined(__GNUC__)"
+    print "#pragma GCC optimize(\"no-fast-math\", \"fp-contract=off\")\n#endif"
+    print "#include \"gradscale.h\""
+    for (i = 1; i < ARGC; i++) {
+        split("", renamed)
+        take_all_names(ARGV[i])
+        emit(ARGV[i])
+    }
+    exit 0
+}' $files >"$out/gradscale.c"
