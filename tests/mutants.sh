@@ -44,16 +44,15 @@ relevant()
     echo "$@"
 }
 
-# Builds the relevant suites in a variant and runs them until one fails: its name in `caught`.
-# False if it does not compile.
+# Builds and runs the relevant suites in a variant until one fails: its name in `caught`. False if
+# it does not compile.
 try() # build directory, make's arguments
 {
     dir=$1
     shift
-    caught=
-    make -C "$tree" -s $(printf "$dir/tests/%s " $suites) CFLAGS="$flags" "$@" || return 1
     for suite in $suites; do
         own=$(sed -n "s/ $suite\$//p" "$work/times")
+        make -C "$tree" -s "$dir/tests/$suite" CFLAGS="$flags" "$@" || return 1
         if ! (cd "$tree" && timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
             caught=$suite
             return 0
