@@ -54,11 +54,11 @@ LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
 SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
              $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
 ifeq ($(SAN),thread) # the others have one thread, and it is slow
-SUITES  := $(filter-out %/checkkern %/checkrows %/test_num %/test_halves,$(SUITES))
+SUITES  := $(filter-out %/checkkern %/checkrows %/test_num %/test_halves %/test_rows,$(SUITES))
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_scaler %/checkkern %/checkrows,$(SUITES))
+ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_scaler %/test_math %/test_rows %/checkkern %/checkrows,$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))

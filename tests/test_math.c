@@ -59,9 +59,9 @@ static const function functions[] = {
     {"exp", eval_exp, exp, 1.0, 0, 0, 0, true, true},
     {"log", eval_log, log, 0.9, 0, 0, 0, false, true},
     {"tanh", eval_tanh, tanh, 1.4, 0, 0, 0, false, true},
-    {"erf", eval_erf, erf, 1.5, 0, 0, 0, true, true},
-    {"sigmoid", eval_sigmoid, exact_sigmoid, 2.0, 0, 0, 0, true, true},
-    {"gelu", eval_gelu, exact_gelu, 2.0, 2.5, 0, 0x1p-120, false, false},
+    {"erf", eval_erf, erf, 1.7, 0, 0, 0, true, true},
+    {"sigmoid", eval_sigmoid, exact_sigmoid, 2.5, 0, 0, 0, true, true},
+    {"gelu", eval_gelu, exact_gelu, 2.0, 3.0, 0, 0x1p-120, false, false},
     {"gelu'", eval_derivative, exact_derivative, 4, 0, 0.25, 0, false, false},
 };
 
