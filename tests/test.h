@@ -5,7 +5,8 @@
  *
  * CHECK goes on after a failure, so that a run shows all of them; no build removes it. The program
  * prints a line for each failed check, ends with "N passed, N failed" and exits 1 if any failed.
- * With arguments it runs only the tests named. */
+ * With arguments it runs only the tests named. GS_LONG=1 in the environment asks for all there is:
+ * test_long() is true. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -20,20 +21,27 @@ typedef struct test_case {
 
 static int test_failures; /* of the test that runs */
 
-#define CHECK(condition) \
-    ((condition) ? (void)0 : (void)(test_failures++, test_say(__FILE__, __LINE__, #condition)))
+#define CHECK(condition) ((condition) ? (void)0 : (void)test_failed(__FILE__, __LINE__, #condition))
 
 /* The same with what the reader needs to see. */
-#define CHECK_MSG(condition, ...)                                                    \
-    ((condition) ? (void)0                                                           \
-                 : (void)(test_failures++, test_say(__FILE__, __LINE__, #condition), \
-                          fprintf(stderr, "    " __VA_ARGS__), fputc('\n', stderr)))
+#define CHECK_MSG(condition, ...)                                \
+    ((condition) || !test_failed(__FILE__, __LINE__, #condition) \
+         ? (void)0                                               \
+         : (void)(fprintf(stderr, "    " __VA_ARGS__), fputc('\n', stderr)))
 
-/* Enough of one failing test is enough. */
-static inline void test_say(const char *file, int line, const char *what)
+/* Enough of one failing test is enough: false when it has been. */
+static inline int test_failed(const char *file, int line, const char *what)
 {
-    if (test_failures <= 10)
-        fprintf(stderr, "  %s:%d: failed: %s\n", file, line, what);
+    if (++test_failures > 10)
+        return 0;
+    fprintf(stderr, "  %s:%d: failed: %s\n", file, line, what);
+    return 1;
+}
+
+static inline int test_long(void)
+{
+    const char *value = getenv("GS_LONG");
+    return value && strcmp(value, "0") != 0 && *value;
 }
 
 static inline int test_main(int argc, char **argv, const test_case *cases, size_t n)

@@ -152,9 +152,12 @@ static const char CLI_CPUS[] = "auto|ref" GS_CPUS(X);
 /* CLI_GO, or the exit code after an error. */
 int cli_context(gs_context **out, const cli_machine *machine);
 
+const char *cli_kernels(unsigned cpu);       /* gs_cpu flags: the highest; "ref" if there is none */
 unsigned cli_cpus(void);                     /* that are online */
 const char *cli_cpu_model(char buffer[128]); /* "unknown" where nothing tells it */
-const char *cli_compiler(void);              /* that built the program */
+double cli_load(void);          /* tasks that ran, over the last minute; NaN if unknown */
+double cli_memory_free(void);   /* bytes one may still use; infinite if unknown */
+const char *cli_compiler(void); /* that built the program */
 
 /* ---- errors ---- */
 
@@ -170,6 +173,10 @@ int cli_fail_status(gs_status status, const gs_error *error);
  * failed, says so and turns CLI_DONE into CLI_FAILED. */
 void cli_begin(void);
 int cli_end(int code);
+
+/* For commands that print as they go: false if stdout is broken, and going on is no use. cli_end
+ * will say so. */
+bool cli_flush(void);
 
 /* Like realloc, but a program without memory ends here, with a sentence and CLI_FAILED. */
 void *cli_resize(void *block, size_t size);

@@ -11,16 +11,6 @@ typedef struct facts {
     unsigned cpus, detected, used, threads;
 } facts;
 
-/* The last and highest of the flags; "ref" if there is none. */
-static const char *highest(unsigned cpu)
-{
-    const char *name = "ref";
-    for (unsigned i = 0; i < GS_CPU_COUNT; i++)
-        if (cpu & 1u << i)
-            name = gs_cpu_name(1u << i);
-    return name;
-}
-
 static void json_flags(json_writer *j, const char *key, unsigned cpu)
 {
     json_array(j, key);
@@ -43,7 +33,7 @@ static void print_json(const facts *f)
     json_flags(&j, "detected", f->detected);
     json_flags(&j, "used", f->used);
     json_end(&j);
-    json_string(&j, "kernels", highest(f->used));
+    json_string(&j, "kernels", cli_kernels(f->used));
     json_u64(&j, "threads", f->threads);
     json_array(&j, "formats");
     for (int d = 0; d < GS_DTYPE_COUNT; d++) {
@@ -80,7 +70,7 @@ static void print_text(const facts *f)
     printf("gradscale %s, %s\n", gs_version(), cli_compiler());
     printf("%-9s %s, %u online\n", "cpu", f->model, f->cpus);
     print_flags("detected", f->detected);
-    printf("%-9s %s\n", "kernels", highest(f->used));
+    printf("%-9s %s\n", "kernels", cli_kernels(f->used));
     printf("%-9s %u\n\n", "threads", f->threads);
 
     cli_table *t =

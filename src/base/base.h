@@ -62,6 +62,8 @@ void gsi_arena_reset(gsi_arena *arena, gsi_mark mark); /* the mark of an empty a
 
 typedef struct gsi_pool gsi_pool;
 
+enum { GSI_MAX_THREADS = 4096 }; /* more than any machine has; a mistake above it */
+
 /* threads counts the caller: 1 starts none, 0 takes one a CPU. */
 gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads);
 void gsi_pool_free(gsi_pool *pool);

@@ -9,7 +9,7 @@
 #define TARGET __attribute__((target("avx2,f16c,fma,popcnt")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-enum { AHEAD = 2048, ROUND = 32 };
+enum { AHEAD = 4096, ROUND = 32 };
 
 INLINE void prefetch(const void *p)
 {
@@ -131,6 +131,7 @@ INLINE __m256i map8(const void *src, gs_dtype from, gs_dtype to, map_op op, __m2
 INLINE __m256i map32(void *dst, gs_dtype to, const void *src, gs_dtype from, map_op op,
                      __m256 factor, bool stream, __m256i top)
 {
+#pragma GCC unroll 4
     for (size_t i = 0; i < ROUND; i += 16) {
         const __m256i a = map8(at(src, i, from), from, to, op, factor);
         const __m256i b = map8(at(src, i + 8, from), from, to, op, factor);
@@ -183,6 +184,7 @@ INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size
 
 INLINE __m256i axpy32(float *y, const void *src, gs_dtype from, __m256 factor, __m256i top)
 {
+#pragma GCC unroll 4
     for (size_t i = 0; i < ROUND; i += 8) {
         const __m256 x = _mm256_castsi256_ps(load8(at(src, i, from), from));
         const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(y + i), _mm256_mul_ps(factor, x));
@@ -350,37 +352,49 @@ INLINE uint32_t check(const void *src, size_t n, gs_dtype type)
     return highest(t0, type);
 }
 
-/* Adds the squares of 8 f32 to two vectors of f64 lanes. */
-INLINE void add_squares(__m256d acc[2], __m256i u)
-{
-    const __m256 x = _mm256_castsi256_ps(u);
-    const __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-    const __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-    acc[0] = _mm256_fmadd_pd(lo, lo, acc[0]);
-    acc[1] = _mm256_fmadd_pd(hi, hi, acc[1]);
-}
-
 /* acc[k] holds lanes 4k to 4k + 3. */
-INLINE void clear_lanes(__m256d acc[8])
+INLINE void add_f64(__m256d acc[2], __m256 x)
 {
-    for (int k = 0; k < 8; k++)
-        acc[k] = _mm256_setzero_pd();
+    acc[0] = _mm256_add_pd(acc[0], _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    acc[1] = _mm256_add_pd(acc[1], _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
 }
 
-INLINE double fold(const __m256d acc[8])
+/* The rare block: squares in f64, where they are exact. */
+TARGET static void squares_f64(__m256d acc[8], const void *src, gs_dtype type)
 {
-    double lanes[GSI_LANES];
-    for (int k = 0; k < 8; k++)
-        _mm256_storeu_pd(lanes + 4 * k, acc[k]);
-    return gsi_fold(lanes);
+    for (size_t i = 0; i < GSI_BLOCK; i += 8) {
+        const __m256 x = _mm256_castsi256_ps(load8(at(src, i, type), type));
+        const __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+        const __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+        __m256d *lanes = acc + i / 4 % 8;
+        lanes[0] = _mm256_fmadd_pd(lo, lo, lanes[0]);
+        lanes[1] = _mm256_fmadd_pd(hi, hi, lanes[1]);
+    }
 }
 
-INLINE __m256i scan32(const void *src, gs_dtype type, __m256d acc[8], __m256i top)
+/* A whole block. Returns its largest magnitude, lane by lane, as f32. */
+INLINE __m256i scan_block(__m256d acc[8], const void *src, gs_dtype type)
 {
-    for (size_t k = 0; k < 4; k++) {
-        const __m256i u = load8(at(src, 8 * k, type), type);
-        add_squares(acc + 2 * k, u);
-        top = raise(top, u, GS_F32);
+    __m256 part[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
+                      _mm256_setzero_ps()};
+    __m256i top = _mm256_setzero_si256();
+    for (size_t i = 0; i < GSI_BLOCK; i += GSI_LANES) {
+        prefetch(at(src, i, type));
+        if (type == GS_F32)
+            prefetch(at(src, i + 16, type));
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++) {
+            const __m256i u = load8(at(src, i + 8 * k, type), type);
+            const __m256 x = _mm256_castsi256_ps(u);
+            part[k] = _mm256_add_ps(part[k], _mm256_mul_ps(x, x));
+            top = raise(top, u, GS_F32);
+        }
+    }
+    if (gsi_sums_in_f32(highest(top, GS_F32))) {
+        for (size_t k = 0; k < 4; k++)
+            add_f64(acc + 2 * k, part[k]);
+    } else {
+        squares_f64(acc, src, type);
     }
     return top;
 }
@@ -390,20 +404,19 @@ INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
     __m256d acc[8];
     __m256i top = _mm256_setzero_si256();
     size_t i = 0;
-    clear_lanes(acc);
-    for (; i + ROUND <= n; i += ROUND) {
-        const char *p = at(src, i, type);
-        prefetch(p);
-        if (type == GS_F32)
-            prefetch(p + 64);
-        top = scan32(p, type, acc, top);
-    }
+    for (int k = 0; k < 8; k++)
+        acc[k] = _mm256_setzero_pd();
+    for (; i + GSI_BLOCK <= n; i += GSI_BLOCK)
+        top = raise(top, scan_block(acc, at(src, i, type), type), GS_F32);
     if (i < n) {
-        uint32_t rest[ROUND] = {0};
+        uint32_t rest[GSI_BLOCK] = {0};
         memcpy(rest, at(src, i, type), (n - i) * size_of(type));
-        top = scan32(rest, type, acc, top);
+        top = raise(top, scan_block(acc, rest, type), GS_F32);
     }
-    *sumsq = fold(acc);
+    double lanes[GSI_LANES];
+    for (int k = 0; k < 8; k++)
+        _mm256_storeu_pd(lanes + 4 * k, acc[k]);
+    *sumsq = gsi_fold(lanes, highest(top, GS_F32));
     return highest(top, GS_F32);
 }
 
@@ -415,18 +428,16 @@ INLINE unsigned lanes_of(__m256i test)
 INLINE uint64_t ones(unsigned lanes) { return (uint64_t)__builtin_popcount(lanes); }
 
 /* Counts of 8 elements; first_bad is the caller's. Returns the lanes that are not finite. */
-INLINE unsigned count8(gsi_counts *c, __m256i mag, gsi_limits limits, __m256d acc[2], __m256i *top)
+INLINE unsigned count8(gsi_counts *c, __m256i mag, gsi_limits limits, __m256i *top)
 {
     const __m256i bad = _mm256_cmpgt_epi32(mag, all(GSI_F32_INF - 1));
     const __m256i zero = _mm256_cmpeq_epi32(mag, _mm256_setzero_si256());
     const __m256i low = _mm256_cmpgt_epi32(all(limits.flushed), mag);
     const __m256i sub = _mm256_cmpgt_epi32(all(limits.subnormal), mag);
-    const __m256i finite = _mm256_andnot_si256(bad, mag);
     c->zero += ones(lanes_of(zero));
     c->flushed += ones(lanes_of(_mm256_andnot_si256(zero, low)));
     c->subnormal += ones(lanes_of(_mm256_andnot_si256(low, sub)));
-    *top = _mm256_max_epu32(*top, finite);
-    add_squares(acc, finite);
+    *top = _mm256_max_epu32(*top, _mm256_andnot_si256(bad, mag));
     if (lanes_of(bad)) {
         const unsigned nan = lanes_of(_mm256_cmpgt_epi32(mag, all(GSI_F32_INF)));
         c->nan += ones(nan);
@@ -436,11 +447,12 @@ INLINE unsigned count8(gsi_counts *c, __m256i mag, gsi_limits limits, __m256d ac
 }
 
 INLINE void count32(gsi_counts *c, const void *src, size_t i, size_t n, gsi_limits limits,
-                    gs_dtype type, __m256d acc[8], __m256i *top)
+                    gs_dtype type, __m256i *top)
 {
+#pragma GCC unroll 4
     for (size_t k = 0; k < 4; k++) {
         const __m256i mag = magnitude(load8(at(src, 8 * k, type), type));
-        const unsigned bad = count8(c, mag, limits, acc + 2 * k, top);
+        const unsigned bad = count8(c, mag, limits, top);
         if (bad && c->first_bad == n)
             c->first_bad = i + 8 * k + (size_t)__builtin_ctz(bad);
     }
@@ -448,23 +460,20 @@ INLINE void count32(gsi_counts *c, const void *src, size_t i, size_t n, gsi_limi
 
 INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
 {
-    __m256d acc[8];
     __m256i top = _mm256_setzero_si256();
     gsi_counts c = {.first_bad = n};
     size_t i = 0;
-    clear_lanes(acc);
     for (; i + ROUND <= n; i += ROUND) {
         prefetch(at(src, i, type));
-        count32(&c, at(src, i, type), i, n, limits, type, acc, &top);
+        count32(&c, at(src, i, type), i, n, limits, type, &top);
     }
     if (i < n) {
         uint32_t rest[ROUND] = {0};
         memcpy(rest, at(src, i, type), (n - i) * size_of(type));
-        count32(&c, rest, i, n, limits, type, acc, &top);
+        count32(&c, rest, i, n, limits, type, &top);
         c.zero -= ROUND - (n - i); /* the padding */
     }
     c.amax = highest(top, GS_F32);
-    c.sumsq = fold(acc);
     *out = c;
 }
 

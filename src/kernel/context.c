@@ -48,9 +48,13 @@ void gs_context_free(gs_context *ctx)
 
 unsigned gs_context_threads(const gs_context *ctx)
 {
-    return ctx->pool ? gsi_pool_threads(ctx->pool) : 1;
+    return !ctx ? 0 : ctx->pool ? gsi_pool_threads(ctx->pool) : 1;
 }
 
-unsigned gs_context_cpu(const gs_context *ctx) { return ctx->cpu; }
+unsigned gs_context_cpu(const gs_context *ctx) { return ctx ? ctx->cpu : 0; }
 
-const gs_error *gs_context_error(const gs_context *ctx) { return &ctx->error; }
+const gs_error *gs_context_error(const gs_context *ctx)
+{
+    static const gs_error none = {GS_ENULL, "there is no context"};
+    return ctx ? &ctx->error : &none;
+}

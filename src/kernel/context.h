@@ -9,9 +9,21 @@ struct gs_context {
     unsigned cpu;
     gsi_pool *pool; /* NULL: the caller's parallel-for */
     gs_parallel parallel;
-    size_t workers; /* bodies of a loop that may run at once: what needs scratch for each */
+    size_t workers;    /* bodies of a loop that may run at once: what needs scratch for each */
     gsi_arena scratch; /* partial results of a pass */
     gs_error error;
 };
+
+/* ---- what every pass asks before it touches anything; each leaves a sentence ---- */
+
+/* A tensor's name, or its number, for sentences. */
+const char *gsi_tensor_name(char buffer[32], const gs_tensor *list, size_t t);
+
+gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n);
+
+/* And that they pair up, and that nothing that is written is anything else in the call. */
+gs_status gsi_check_pairs(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n);
+
+gs_status gsi_check_factor(gs_context *ctx, float factor);
 
 #endif

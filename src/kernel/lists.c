@@ -6,9 +6,7 @@
 #include "kernel/context.h"
 #include "kernel/fpenv.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 enum { CHUNK = 1 << 16 };               /* 128 or 256 KB; a multiple of GSI_RANDOM_GROUP */
 enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no cache keeps them */
@@ -16,8 +14,14 @@ enum { STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written by a pass: above, no ca
 typedef struct pass pass;
 
 /* Runs the kernel on elements [first, first + count) of tensor t and returns the largest magnitude
- * read or written. sumsq is 0 unless it is asked for. */
+ * read or written; a pass that takes the sum of squares sets it. */
 typedef uint32_t chunk_fn(const pass *p, size_t t, size_t first, size_t count, double *sumsq);
+
+/* What a chunk leaves. */
+typedef struct slot {
+    gsi_counts counts;
+    double sumsq;
+} slot;
 
 struct pass {
     gs_context *ctx;
@@ -28,95 +32,18 @@ struct pass {
     float factor;
     uint64_t seed;
     bool stream;
-    bool want_sumsq;
     bool want_counts; /* count everything, in every chunk */
     gsi_limits limits;
-    atomic_ullong *bins; /* [256] */
+    atomic_ullong *words; /* those of a gs_exponents */
 
-    size_t *starts;    /* [n + 1]: the number of the first chunk of tensor t */
-    gsi_counts *slots; /* [starts[n]] */
+    size_t *starts; /* [n + 1]: the number of the first chunk of tensor t */
+    slot *slots;    /* [starts[n]] */
 };
-
-static const char *name_of(char buffer[32], const gs_tensor *list, size_t t)
-{
-    if (list[t].name)
-        return list[t].name;
-    snprintf(buffer, 32, "%zu", t);
-    return buffer;
-}
-
-static gs_status check_list(gs_context *ctx, const gs_tensor *list, size_t n)
-{
-    char number[32];
-    if (n > 0 && !list)
-        return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu tensors is NULL", n);
-    for (size_t t = 0; t < n; t++) {
-        const gs_tensor *x = &list[t];
-        const gs_format *f = gs_format_of(x->dtype);
-        if (x->dtype != GS_F32 && x->dtype != GS_F16 && x->dtype != GS_BF16)
-            return gsi_fail(&ctx->error, GS_EDTYPE,
-                            "tensor %s has %s%s: f32, f16 and bf16 can be"
-                            " used here",
-                            name_of(number, list, t), f ? "data type " : "an unknown data type",
-                            f ? f->name : "");
-        size_t bytes;
-        if (!gsi_mul_size(&bytes, x->count, f->bytes) || bytes > PTRDIFF_MAX)
-            return gsi_fail(&ctx->error, GS_ESIZE,
-                            "tensor %s is too large: %zu elements of %zu"
-                            " bytes",
-                            name_of(number, list, t), x->count, f->bytes);
-        if (x->count > 0 && !x->data)
-            return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data",
-                            name_of(number, list, t), x->count);
-        if (x->count > 0 && (uintptr_t)x->data % f->bytes != 0)
-            return gsi_fail(&ctx->error, GS_EALIGN,
-                            "tensor %s lies at an address that is not a"
-                            " multiple of its element size, %zu",
-                            name_of(number, list, t), f->bytes);
-    }
-    return GS_OK;
-}
-
-static bool overlap(const gs_tensor *a, const gs_tensor *b)
-{
-    const uintptr_t a0 = (uintptr_t)a->data, a1 = a0 + a->count * gs_format_of(a->dtype)->bytes;
-    const uintptr_t b0 = (uintptr_t)b->data, b1 = b0 + b->count * gs_format_of(b->dtype)->bytes;
-    return a0 < b1 && b0 < a1;
-}
-
-static gs_status check_pairs(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n)
-{
-    char number[32];
-    gs_status status = check_list(ctx, src, n);
-    if (status == GS_OK)
-        status = check_list(ctx, dst, n);
-    for (size_t t = 0; status == GS_OK && t < n; t++) {
-        const bool in_place = dst[t].data == src[t].data && dst[t].dtype == src[t].dtype;
-        if (dst[t].count != src[t].count)
-            status = gsi_fail(&ctx->error, GS_ESIZE,
-                              "tensor %s has %zu elements and its"
-                              " destination %zu",
-                              name_of(number, src, t), src[t].count, dst[t].count);
-        else if (!in_place && overlap(&dst[t], &src[t]))
-            status = gsi_fail(&ctx->error, GS_ERANGE, "tensor %s overlaps its destination",
-                              name_of(number, src, t));
-    }
-    return status;
-}
-
-static gs_status check_factor(gs_context *ctx, float factor)
-{
-    if ((gsi_bits(factor) & GSI_F32_INF) == GSI_F32_INF)
-        return gsi_fail(&ctx->error, GS_ERANGE, "the factor is not a finite number");
-    return GS_OK;
-}
 
 static void *at(const gs_tensor *x, size_t i)
 {
     return (char *)x->data + i * gs_format_of(x->dtype)->bytes;
 }
-
-/* ---- running ---- */
 
 static void run_chunk(void *arg, size_t i)
 {
@@ -131,37 +58,33 @@ static void run_chunk(void *arg, size_t i)
     }
     const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
     const size_t count = left < CHUNK ? left : CHUNK;
-    gsi_counts c = {.first_bad = count};
+    slot out = {.counts.first_bad = count};
 
     const uint64_t env = gsi_fpenv_enter();
-    if (p->run)
-        c.amax = p->run(p, t, first, count, &c.sumsq);
-    if (p->want_counts || c.amax >= GSI_F32_INF)
-        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&c, at(&p->dst[t], first), count,
+    out.counts.amax = p->run(p, t, first, count, &out.sumsq);
+    if (p->want_counts || out.counts.amax >= GSI_F32_INF)
+        gsi_count_for(&p->ctx->kernels, p->dst[t].dtype)(&out.counts, at(&p->dst[t], first), count,
                                                          p->limits);
-    gsi_fpenv_write(env);
-    p->slots[i] = c;
+    if (!p->want_counts)
+        out.counts.zero = 0; /* counted only because something was not finite */
+    gsi_fpenv_leave(env);
+    p->slots[i] = out;
 }
 
-static void add_slot(gs_stats *stats, const pass *p, const gsi_counts *c, size_t t, size_t first,
-                     size_t count)
+static void add_slot(gs_stats *stats, const slot *s, size_t t, size_t first, size_t count)
 {
-    gs_stats one = {.elements = count,
-                    .inf = c->inf,
-                    .nan = c->nan,
-                    .amax = gsi_float(c->amax),
-                    .sumsq = p->want_sumsq ? c->sumsq : 0,
-                    .bad_tensor = GS_NONE,
-                    .bad_index = GS_NONE};
-    if (p->want_counts) {
-        one.zero = c->zero;
-        one.subnormal = c->subnormal;
-        one.flushed = c->flushed;
-    }
-    if (c->first_bad < count) {
-        one.bad_tensor = t;
-        one.bad_index = first + c->first_bad;
-    }
+    const gsi_counts *c = &s->counts;
+    const bool bad = c->first_bad < count;
+    const gs_stats one = {.elements = count,
+                          .inf = c->inf,
+                          .nan = c->nan,
+                          .zero = c->zero,
+                          .subnormal = c->subnormal,
+                          .flushed = c->flushed,
+                          .amax = gsi_float(c->amax),
+                          .sumsq = s->sumsq,
+                          .bad_tensor = bad ? t : GS_NONE,
+                          .bad_index = bad ? first + c->first_bad : GS_NONE};
     gs_stats_merge(stats, &one);
 }
 
@@ -196,7 +119,7 @@ static gs_status run_pass(pass *p, gs_stats *each, bool together)
             gs_stats_init(stats);
         for (size_t i = p->starts[t]; i < p->starts[t + 1]; i++) {
             const size_t first = (i - p->starts[t]) * CHUNK, left = p->dst[t].count - first;
-            add_slot(stats, p, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
+            add_slot(stats, &p->slots[i], t, first, left < CHUNK ? left : CHUNK);
         }
     }
     if (each && together && p->n == 0)
@@ -218,7 +141,7 @@ static uint32_t check_chunk(const pass *p, size_t t, size_t first, size_t count,
 
 gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
-    const gs_status status = check_list(ctx, list, n);
+    const gs_status status = gsi_check_list(ctx, list, n);
     pass p = {.ctx = ctx, .run = check_chunk, .dst = list, .src = list, .n = n};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
@@ -230,24 +153,24 @@ static uint32_t scan_chunk(const pass *p, size_t t, size_t first, size_t count, 
 
 gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats)
 {
-    const gs_status status = check_list(ctx, list, n);
-    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n, .want_sumsq = true};
+    const gs_status status = gsi_check_list(ctx, list, n);
+    pass p = {.ctx = ctx, .run = scan_chunk, .dst = list, .src = list, .n = n};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
 gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_dtype half,
                            gs_stats *each)
 {
-    gs_status status = check_list(ctx, list, n);
+    gs_status status = gsi_check_list(ctx, list, n);
     if (status == GS_OK && half != GS_F16 && half != GS_BF16)
         status = gsi_fail(&ctx->error, GS_EDTYPE, "values are counted with respect to f16 or bf16");
     if (status != GS_OK)
         return status;
     pass p = {.ctx = ctx,
+              .run = scan_chunk,
               .dst = list,
               .src = list,
               .n = n,
-              .want_sumsq = true,
               .want_counts = true,
               .limits = gsi_limits_of(half)};
     return run_pass(&p, each, false);
@@ -264,14 +187,14 @@ static uint32_t scale_chunk(const pass *p, size_t t, size_t first, size_t count,
 gs_status gs_tensors_scale_to(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                               float factor, gs_stats *stats)
 {
-    gs_status status = check_factor(ctx, factor);
+    gs_status status = gsi_check_factor(ctx, factor);
     if (status == GS_OK)
-        status = check_pairs(ctx, dst, src, n);
+        status = gsi_check_pairs(ctx, dst, src, n);
     for (size_t t = 0; status == GS_OK && t < n; t++)
         if (!gsi_scale_for(&ctx->kernels, dst[t].dtype, src[t].dtype)) {
             char number[32];
             status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s cannot be scaled from %s to %s",
-                              name_of(number, src, t), gs_format_of(src[t].dtype)->name,
+                              gsi_tensor_name(number, src, t), gs_format_of(src[t].dtype)->name,
                               gs_format_of(dst[t].dtype)->name);
         }
     pass p = {.ctx = ctx, .run = scale_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
@@ -296,7 +219,7 @@ static uint32_t convert_chunk(const pass *p, size_t t, size_t first, size_t coun
 gs_status gs_tensors_convert(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                              gs_stats *stats)
 {
-    const gs_status status = check_pairs(ctx, dst, src, n);
+    const gs_status status = gsi_check_pairs(ctx, dst, src, n);
     pass p = {.ctx = ctx, .run = convert_chunk, .dst = dst, .src = src, .n = n, .factor = 1};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
@@ -315,7 +238,7 @@ static uint32_t stochastic_chunk(const pass *p, size_t t, size_t first, size_t c
 gs_status gs_tensors_convert_stochastic(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                                         size_t n, uint64_t seed, gs_stats *stats)
 {
-    const gs_status status = check_pairs(ctx, dst, src, n);
+    const gs_status status = gsi_check_pairs(ctx, dst, src, n);
     pass p = {.ctx = ctx,
               .run = stochastic_chunk,
               .dst = dst,
@@ -336,41 +259,56 @@ static uint32_t axpy_chunk(const pass *p, size_t t, size_t first, size_t count, 
 gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, size_t n,
                           float factor, gs_stats *stats)
 {
-    gs_status status = check_factor(ctx, factor);
+    gs_status status = gsi_check_factor(ctx, factor);
     if (status == GS_OK)
-        status = check_pairs(ctx, dst, src, n);
+        status = gsi_check_pairs(ctx, dst, src, n);
     for (size_t t = 0; status == GS_OK && t < n; t++)
         if (dst[t].dtype != GS_F32) {
             char number[32];
             status = gsi_fail(&ctx->error, GS_EDTYPE, "tensor %s can be added to f32 only, not %s",
-                              name_of(number, src, t), gs_format_of(dst[t].dtype)->name);
+                              gsi_tensor_name(number, src, t), gs_format_of(dst[t].dtype)->name);
         }
     pass p = {.ctx = ctx, .run = axpy_chunk, .dst = dst, .src = src, .n = n, .factor = factor};
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
+enum { WORDS = sizeof(gs_exponents) / sizeof(uint64_t) };
+
 static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
-    uint64_t bins[256] = {0};
+    gs_exponents part = {0};
+    uint64_t words[WORDS];
     (void)sumsq;
-    gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(bins, at(&p->src[t], first), count);
-    for (int e = 0; e < 256; e++) /* whole numbers: the order does not matter */
-        if (bins[e])
-            atomic_fetch_add_explicit(&p->bins[e], bins[e], memory_order_relaxed);
-    return 0;
+    const uint32_t top =
+        gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(&part, at(&p->src[t], first), count);
+    memcpy(words, &part, sizeof words);
+    for (size_t w = 0; w < WORDS; w++) /* whole numbers: the order does not matter */
+        if (words[w])
+            atomic_fetch_add_explicit(&p->words[w], words[w], memory_order_relaxed);
+    return top;
 }
 
-gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, uint64_t bins[256])
+gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, gs_exponents *sum,
+                               gs_stats *stats)
 {
-    atomic_ullong shared[256];
-    gs_status status = check_list(ctx, list, n);
+    atomic_ullong shared[WORDS];
+    gs_status status = gsi_check_list(ctx, list, n);
+    if (status == GS_OK && !sum)
+        status = gsi_fail(&ctx->error, GS_ENULL, "there is nothing to add the exponents to");
     if (status != GS_OK)
         return status;
-    for (int e = 0; e < 256; e++)
-        atomic_init(&shared[e], 0);
-    pass p = {.ctx = ctx, .run = exponents_chunk, .dst = list, .src = list, .n = n, .bins = shared};
-    status = run_pass(&p, NULL, true);
-    for (int e = 0; status == GS_OK && e < 256; e++)
-        bins[e] += atomic_load(&shared[e]);
+    for (size_t w = 0; w < WORDS; w++)
+        atomic_init(&shared[w], 0);
+    pass p = {
+        .ctx = ctx, .run = exponents_chunk, .dst = list, .src = list, .n = n, .words = shared};
+    status = run_pass(&p, stats, true);
+    if (status == GS_OK) {
+        uint64_t words[WORDS];
+        gs_exponents part;
+        for (size_t w = 0; w < WORDS; w++)
+            words[w] = atomic_load(&shared[w]);
+        memcpy(&part, words, sizeof part);
+        gs_exponents_merge(sum, &part);
+    }
     return status;
 }

@@ -2,10 +2,13 @@
  *
  * Each family is one function whose data types are arguments; the kernels at the end fix them, so
  * the compiler makes a loop for each pair of types. */
+#include "kernel/exponents.h"
 #include "kernel/kernel.h"
 
-double gsi_fold(double lanes[GSI_LANES])
+double gsi_fold(double lanes[GSI_LANES], uint32_t top)
 {
+    if (top >= GSI_F32_INF) /* not the NaN of whichever lane came last */
+        return (double)gsi_float(GSI_F32_INF);
     for (int half = GSI_LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
@@ -62,24 +65,41 @@ static inline uint32_t check(const void *src, size_t n, gs_dtype type)
     return gsi_top(top);
 }
 
+static inline uint32_t scan_block(double lanes[GSI_LANES], const void *src, size_t first,
+                                  size_t end, gs_dtype type)
+{
+    float part[GSI_LANES] = {0};
+    uint32_t top = 0;
+    for (size_t i = first; i < end; i++) {
+        const uint32_t u = load(src, i, type);
+        part[i % GSI_LANES] += gsi_float(u) * gsi_float(u);
+        top = max_u32(top, gsi_magnitude(u));
+    }
+    if (gsi_sums_in_f32(top)) {
+        for (size_t l = 0; l < GSI_LANES; l++)
+            lanes[l] += (double)part[l];
+    } else {
+        for (size_t i = first; i < end; i++) {
+            const double x = (double)gsi_float(load(src, i, type));
+            lanes[i % GSI_LANES] += x * x;
+        }
+    }
+    return top;
+}
+
 static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     uint32_t top = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t u = load(src, i, type);
-        const double x = (double)gsi_float(u);
-        lanes[i % GSI_LANES] += x * x;
-        top = max_u32(top, gsi_magnitude(u));
-    }
-    *sumsq = gsi_fold(lanes);
+    for (size_t i = 0; i < n; i += GSI_BLOCK)
+        top = max_u32(top, scan_block(lanes, src, i, n - i < GSI_BLOCK ? n : i + GSI_BLOCK, type));
+    *sumsq = gsi_fold(lanes, top);
     return gsi_top(top);
 }
 
 static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
                          gs_dtype type)
 {
-    double lanes[GSI_LANES] = {0};
     gsi_counts c = {.first_bad = n};
     for (size_t i = 0; i < n; i++) {
         const uint32_t mag = gsi_magnitude(load(src, i, type));
@@ -90,14 +110,11 @@ static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits 
             c.nan += mag > GSI_F32_INF;
             continue;
         }
-        const double x = (double)gsi_float(mag);
-        lanes[i % GSI_LANES] += x * x;
         c.amax = max_u32(c.amax, mag);
         c.zero += mag == 0;
         c.flushed += mag > 0 && mag < limits.flushed;
         c.subnormal += mag >= limits.flushed && mag < limits.subnormal;
     }
-    c.sumsq = gsi_fold(lanes);
     *out = c;
 }
 
@@ -123,10 +140,15 @@ static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n,
     return gsi_top(top);
 }
 
-static inline void exponents(uint64_t bins[256], const void *src, size_t n, gs_dtype type)
+static inline uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
-    for (size_t i = 0; i < n; i++)
-        bins[gsi_magnitude(load(src, i, type)) >> 23]++;
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t mag = gsi_magnitude(load(src, i, type));
+        gsi_exponents_add(sum, mag);
+        top = max_u32(top, mag);
+    }
+    return gsi_top(top);
 }
 
 /* ---- the kernels ---- */
@@ -272,19 +294,19 @@ static uint32_t axpy_bf16_ref(void *dst, const void *src, size_t n, float factor
     return axpy(dst, src, GS_BF16, n, factor);
 }
 
-static void exponents_f32_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_f32_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_F32);
+    return exponents(sum, src, n, GS_F32);
 }
 
-static void exponents_f16_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_f16_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_F16);
+    return exponents(sum, src, n, GS_F16);
 }
 
-static void exponents_bf16_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_bf16_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_BF16);
+    return exponents(sum, src, n, GS_BF16);
 }
 
 const gsi_kernels gsi_ref = {

@@ -1,0 +1,16 @@
+#include "bench.h"
+#include "commands.h"
+
+static const cli_command benches[] = {
+    {"kernels", "every pass over gradients, as a fraction of memory bandwidth", bench_kernels},
+    {0}};
+
+int cmd_bench(int argc, char **argv)
+{
+    const cli_spec spec = {.name = "gradscale bench",
+                           .operands = "BENCH ...",
+                           .about = "Measures, and compares with limits measured in the same run.",
+                           .commands = benches};
+    const int code = cli_parse(&spec, &argc, argv);
+    return code == CLI_GO ? cli_run(&spec, argc, argv) : code;
+}
