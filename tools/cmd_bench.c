@@ -3,6 +3,7 @@
 
 static const cli_command benches[] = {
     {"kernels", "every pass over gradients, as a fraction of memory bandwidth", bench_kernels},
+    {"gemm", "products of matrices, against peak fma and oneDNN", bench_gemm},
     {0}};
 
 int cmd_bench(int argc, char **argv)
