@@ -37,8 +37,9 @@ relevant()
     case $1 in
     base) set -- test_base test_oom test_lists ;;
     num) set -- test_num test_halves test_lists checkkern ;;
-    kernel) set -- test_lists test_oom checkkern ;;
+    kernel) set -- test_lists test_oom checkkern test_optim checkoptim ;;
     scaler) set -- test_scaler_steps test_traces test_scaler test_scaler_sim ;;
+    optim) set -- test_optim test_parity checkoptim ;;
     *) set -- $(cd "$work/tree/build/tests" && ls | grep "_$1") ;;
     esac
     echo "$@"
