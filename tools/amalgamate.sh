@@ -2,7 +2,8 @@
 # Writes the library as one pair of files, to drop into a build: amalgamate.sh [FOLDER].
 #
 #   gradscale.h    the public headers of base, num, kernel, scaler and optim
-#   gradscale.c    their sources and private headers; needs libc, libm and threads
+#   gradscale.c    their sources and private headers; needs libc, libm and threads. The row kernels,
+#                  which only the engine uses, stay out.
 #
 # What is private to a file gets the file's name as a suffix where another file uses the same word.
 # Strings, comments and members (after . or ->) are left alone.
@@ -22,8 +23,8 @@ layers="base num kernel scaler optim"
 
 files= headers=
 for layer in $layers; do
-    files="$files $(ls src/$layer/*.c)"
-    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h)"
+    files="$files $(ls src/$layer/*.c | grep -v /rows)"
+    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|vec|math)\.h')"
 done
 
 awk -v version="$version" -v headers="$headers" '

@@ -31,6 +31,7 @@ struct gsi_buffer {
 struct gs_tape {
     gs_context *ctx;
     gs_tape_config config;
+    gsi_rows rows;
     bool training;
     gsi_arena arena; /* the step's */
     gsi_op *last;

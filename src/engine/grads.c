@@ -234,8 +234,8 @@ static uint32_t columns_chunk(void *arg, size_t first, size_t count, gsi_counts 
     const columns *c = arg;
     const gsi_in e = c->e.data ? gsi_in_at(c->e, first * c->cols) : c->e;
     (void)counts;
-    c->t->ctx->rows.colsum(c->parts + first / c->per_chunk * c->cols,
-                           gsi_in_at(c->d, first * c->cols), e, count, c->cols, c->cols);
+    c->t->rows.colsum(c->parts + first / c->per_chunk * c->cols, gsi_in_at(c->d, first * c->cols),
+                      e, count, c->cols, c->cols);
     return 0;
 }
 
@@ -251,8 +251,8 @@ void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows)
     float *const sums = b->data;
     c.parts = sums + v->count;
     gsi_over_rows(t, rows, v->count, columns_chunk, &c, false);
-    t->ctx->rows.colsum(sums, (gsi_in){c.parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, v->count,
-                        v->count);
+    t->rows.colsum(sums, (gsi_in){c.parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, v->count,
+                   v->count);
     gsi_give(t, v, sums, GS_F32);
     drop_buffer(t, b);
 }

@@ -100,7 +100,7 @@ static void weights(const attention_loop *l, size_t b, size_t h, size_t q0, size
     for (size_t i = 0; i < rows; i++) {
         const size_t past = q0 + i + 1;
         const gsi_out row = gsi_out_at(p, i * n);
-        ctx->rows.softmax(row, (gsi_in){s + i * n, GS_F32}, 1, past);
+        l->t->rows.softmax(row, (gsi_in){s + i * n, GS_F32}, 1, past);
         memset(gsi_out_at(row, past).data, 0, (n - past) * gsi_size_of(type));
     }
 }
@@ -160,8 +160,8 @@ static void score_gradients(const attention_loop *l, size_t q0, size_t rows, flo
     for (size_t i = 0; i < rows; i++) {
         const size_t past = q0 + i + 1;
         float *row = dp + i * n;
-        ctx->rows.softmax_backward((gsi_out){row, GS_F32, NULL}, (gsi_in){row, GS_F32},
-                                   gsi_in_at((gsi_in){f + l->at.p, type}, i * n), 1, past);
+        l->t->rows.softmax_backward((gsi_out){row, GS_F32, NULL}, (gsi_in){row, GS_F32},
+                                    gsi_in_at((gsi_in){f + l->at.p, type}, i * n), 1, past);
         memset(row + past, 0, (n - past) * sizeof *row);
     }
     ctx->kernels.scale_f32(dp, dp, rows * n, l->scale, false);

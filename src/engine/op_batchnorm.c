@@ -89,7 +89,7 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     float *mean = gsi_step_new(tape, 2 * cols, sizeof *mean);
     if (gsi_poisoned(tape, y) || !mean)
         return &tape->poison;
-    norm_loop l = {.k = &tape->ctx->rows,
+    norm_loop l = {.k = &tape->rows,
                    .y = {y->data, y->dtype, NULL},
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
@@ -145,7 +145,7 @@ void gsi_batchnorm_backward(gs_tape *t, gsi_op *record)
     float *parts = gsi_step_new(t, (chunks + 1) * 2 * cols, sizeof *parts);
     if (!parts)
         return;
-    norm_loop l = {.k = &t->ctx->rows,
+    norm_loop l = {.k = &t->rows,
                    .x = gsi_data(x),
                    .dy = gsi_grad(y),
                    .gamma = gsi_data(gamma),
@@ -157,8 +157,8 @@ void gsi_batchnorm_backward(gs_tape *t, gsi_op *record)
                    .cols = cols,
                    .per_chunk = per_chunk};
     gsi_over_rows(t, rows, cols, sums_chunk, &l, false);
-    t->ctx->rows.colsum(l.sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
-                        2 * cols);
+    t->rows.colsum(l.sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
+                   2 * cols);
     gsi_draft to;
     if (gsi_draft_begin(t, x, &to)) {
         l.y = to.out;

@@ -45,7 +45,7 @@ gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_
     gs_value *y = gsi_value(tape, table->dtype, 2, (const size_t[]){rows, cols});
     if (gsi_poisoned(tape, y))
         return y;
-    gather_loop l = {&tape->ctx->rows, {y->data, y->dtype, NULL}, gsi_data(table), ids, cols};
+    gather_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(table), ids, cols};
     gsi_over_rows(tape, rows, cols, gather_chunk, &l, false);
     embedding_op *op = gsi_record(tape, GS_OP_embedding, sizeof *op, y, table, NULL, NULL);
     if (op)
@@ -84,7 +84,7 @@ void gsi_embedding_backward(gs_tape *t, gsi_op *record)
         return;
     if (!direct)
         memset(sums, 0, table->count * sizeof *sums);
-    scatter_loop l = {&t->ctx->rows, sums, gsi_grad(y), op->ids, y->shape[0], cols};
+    scatter_loop l = {&t->rows, sums, gsi_grad(y), op->ids, y->shape[0], cols};
     gsi_over_rows(t, tiles, SIZE_MAX, scatter_tile, &l, false);
     if (!direct)
         gsi_give(t, table, sums, GS_F32);

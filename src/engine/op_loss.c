@@ -36,7 +36,7 @@ gs_value *gs_softmax(gs_tape *tape, gs_value *x)
     if (gsi_poisoned(tape, y))
         return y;
     loss_loop l = {
-        .k = &tape->ctx->rows, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x), .cols = cols};
+        .k = &tape->rows, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x), .cols = cols};
     gsi_over_rows(tape, x->count / cols, cols, softmax_chunk, &l, false);
     if (gsi_record(tape, GS_OP_softmax, sizeof(gsi_op), y, x, NULL, NULL))
         gsi_keep(y);
@@ -50,8 +50,7 @@ void gsi_softmax_backward(gs_tape *t, gsi_op *op)
     gsi_draft to;
     if (!gsi_draft_begin(t, x, &to))
         return;
-    loss_loop l = {
-        .k = &t->ctx->rows, .y = to.out, .x = gsi_data(y), .dy = gsi_grad(y), .cols = cols};
+    loss_loop l = {.k = &t->rows, .y = to.out, .x = gsi_data(y), .dy = gsi_grad(y), .cols = cols};
     gsi_over_rows(t, x->count / cols, cols, softmax_chunk, &l, x->dtype != GS_F32);
     gsi_draft_end(t, x, &to);
 }
@@ -97,7 +96,7 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
     float *lse = gsi_step_new(tape, 2 * rows, sizeof *lse);
     if (gsi_poisoned(tape, loss) || !lse)
         return &tape->poison;
-    loss_loop l = {.k = &tape->ctx->rows,
+    loss_loop l = {.k = &tape->rows,
                    .x = gsi_data(logits),
                    .targets = targets,
                    .loss = lse + rows,
@@ -134,7 +133,7 @@ void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
         gsi_adopt(t, logits, logits->data);
     else if (!gsi_draft_begin(t, logits, &to))
         return;
-    loss_loop l = {.k = &t->ctx->rows,
+    loss_loop l = {.k = &t->rows,
                    .y = to.out,
                    .x = gsi_data(logits),
                    .targets = op->targets,
@@ -186,7 +185,7 @@ gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
     float *parts = gsi_step_new(tape, chunks, sizeof *parts);
     if (gsi_poisoned(tape, loss) || !parts)
         return &tape->poison;
-    mse_loop l = {.k = &tape->ctx->rows,
+    mse_loop l = {.k = &tape->rows,
                   .a = gsi_data(x),
                   .b = gsi_data(y),
                   .parts = parts,
@@ -212,7 +211,7 @@ void gsi_mse_backward(gs_tape *t, gsi_op *op)
         gsi_draft to;
         if (!gsi_draft_begin(t, ends[i], &to))
             continue;
-        mse_loop l = {.k = &t->ctx->rows,
+        mse_loop l = {.k = &t->rows,
                       .dx = to.out,
                       .a = gsi_data(x),
                       .b = gsi_data(y),

@@ -42,7 +42,7 @@ gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
     uint32_t key[4]; /* a stream of its own for every dropout of every step */
     gsi_philox(key, tape->seed, tape->dropouts++);
     const gsi_dropout how = gsi_dropout_of(p, (uint64_t)key[1] << 32 | key[0], 0);
-    dropout_loop l = {&tape->ctx->rows, {y->data, y->dtype, NULL}, gsi_data(x), &how};
+    dropout_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), &how};
     gsi_over_rows(tape, x->count, 1, dropout_chunk, &l, false);
     dropout_op *op = gsi_record(tape, GS_OP_dropout, sizeof *op, y, x, NULL, NULL);
     if (op)
@@ -57,7 +57,7 @@ void gsi_dropout_backward(gs_tape *t, gsi_op *record)
     gsi_draft to;
     if (!gsi_draft_begin(t, x, &to))
         return;
-    dropout_loop l = {&t->ctx->rows, to.out, gsi_grad(record->out), &op->how};
+    dropout_loop l = {&t->rows, to.out, gsi_grad(record->out), &op->how};
     gsi_over_rows(t, x->count, 1, dropout_chunk, &l, x->dtype != GS_F32);
     gsi_draft_end(t, x, &to);
 }
@@ -99,8 +99,7 @@ gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is
     if (gsi_poisoned(tape, y))
         return y;
     const gsi_quant how = gsi_quant_of(amax, bits, is_unsigned, narrow);
-    quant_loop l = {
-        &tape->ctx->rows, {y->data, y->dtype, NULL}, gsi_data(x), {NULL, x->dtype}, &how};
+    quant_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), {NULL, x->dtype}, &how};
     gsi_over_rows(tape, x->count, 1, quant_chunk, &l, false);
     quant_op *op = gsi_record(tape, GS_OP_fake_quant, sizeof *op, y, x, NULL, NULL);
     if (op) {
@@ -117,7 +116,7 @@ void gsi_fake_quant_backward(gs_tape *t, gsi_op *record)
     gsi_draft to;
     if (!gsi_draft_begin(t, x, &to))
         return;
-    quant_loop l = {&t->ctx->rows, to.out, gsi_data(x), gsi_grad(record->out), &op->how};
+    quant_loop l = {&t->rows, to.out, gsi_data(x), gsi_grad(record->out), &op->how};
     gsi_over_rows(t, x->count, 1, quant_chunk, &l, x->dtype != GS_F32);
     gsi_draft_end(t, x, &to);
 }

@@ -44,7 +44,7 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     float *mean = gsi_step_new(tape, 2 * rows, sizeof *mean);
     if (gsi_poisoned(tape, y) || !mean)
         return &tape->poison;
-    norm_loop l = {.k = &tape->ctx->rows,
+    norm_loop l = {.k = &tape->rows,
                    .y = {y->data, y->dtype, NULL},
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
@@ -88,7 +88,7 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
         to.out.data = unused = gsi_step_new(t, x->count, gsi_size_of(x->dtype));
     if (!parts || !to.out.data)
         return;
-    norm_loop l = {.k = &t->ctx->rows,
+    norm_loop l = {.k = &t->rows,
                    .y = to.out,
                    .x = gsi_data(x),
                    .dy = gsi_grad(y),
@@ -100,8 +100,8 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
                    .per_chunk = per_chunk};
     gsi_over_rows(t, rows, cols, backward_chunk, &l, !unused && x->dtype != GS_F32);
     float *sums = parts + 2 * chunks * cols; /* [2][cols] */
-    t->ctx->rows.colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
-                        2 * cols);
+    t->rows.colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
+                   2 * cols);
     if (!unused)
         gsi_draft_end(t, x, &to);
     gsi_give(t, gamma, sums, GS_F32);

@@ -50,23 +50,17 @@ static void unary_backward(gs_tape *t, gsi_op *op, gsi_unary_backward_fn *backwa
 
 gs_value *gs_relu(gs_tape *tape, gs_value *x)
 {
-    return unary_op(tape, GS_OP_relu, x, tape->ctx->rows.relu);
+    return unary_op(tape, GS_OP_relu, x, tape->rows.relu);
 }
 
-void gsi_relu_backward(gs_tape *t, gsi_op *op)
-{
-    unary_backward(t, op, t->ctx->rows.relu_backward);
-}
+void gsi_relu_backward(gs_tape *t, gsi_op *op) { unary_backward(t, op, t->rows.relu_backward); }
 
 gs_value *gs_gelu(gs_tape *tape, gs_value *x)
 {
-    return unary_op(tape, GS_OP_gelu, x, tape->ctx->rows.gelu);
+    return unary_op(tape, GS_OP_gelu, x, tape->rows.gelu);
 }
 
-void gsi_gelu_backward(gs_tape *t, gsi_op *op)
-{
-    unary_backward(t, op, t->ctx->rows.gelu_backward);
-}
+void gsi_gelu_backward(gs_tape *t, gsi_op *op) { unary_backward(t, op, t->rows.gelu_backward); }
 
 /* ---- add and mul: b may be a suffix of a's shape, repeated over rows ---- */
 
@@ -129,7 +123,7 @@ static gs_value *binary_op(gs_tape *t, gs_op op, gs_value *a, gs_value *b, gsi_b
 
 gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b)
 {
-    return binary_op(tape, GS_OP_add, a, b, tape->ctx->rows.add, tape->ctx->rows.add_row);
+    return binary_op(tape, GS_OP_add, a, b, tape->rows.add, tape->rows.add_row);
 }
 
 void gsi_add_backward(gs_tape *t, gsi_op *op)
@@ -144,7 +138,7 @@ void gsi_add_backward(gs_tape *t, gsi_op *op)
 
 gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b)
 {
-    return binary_op(tape, GS_OP_mul, a, b, tape->ctx->rows.mul, tape->ctx->rows.mul_row);
+    return binary_op(tape, GS_OP_mul, a, b, tape->rows.mul, tape->rows.mul_row);
 }
 
 void gsi_mul_backward(gs_tape *t, gsi_op *op)
@@ -152,14 +146,14 @@ void gsi_mul_backward(gs_tape *t, gsi_op *op)
     gs_value *y = op->out, *a = op->in[0], *b = op->in[1];
     gsi_draft to;
     if (gsi_draft_begin(t, a, &to)) {
-        run_binary(t, to.out, gsi_grad(y), gsi_data(b), a->count, b->count, t->ctx->rows.mul,
-                   t->ctx->rows.mul_row, a->dtype != GS_F32);
+        run_binary(t, to.out, gsi_grad(y), gsi_data(b), a->count, b->count, t->rows.mul,
+                   t->rows.mul_row, a->dtype != GS_F32);
         gsi_draft_end(t, a, &to);
     }
     if (a->count != b->count) {
         gsi_grad_columns(t, b, gsi_grad(y), gsi_data(a), a->count / b->count);
     } else if (gsi_draft_begin(t, b, &to)) {
-        run_binary(t, to.out, gsi_grad(y), gsi_data(a), b->count, b->count, t->ctx->rows.mul, NULL,
+        run_binary(t, to.out, gsi_grad(y), gsi_data(a), b->count, b->count, t->rows.mul, NULL,
                    b->dtype != GS_F32);
         gsi_draft_end(t, b, &to);
     }
@@ -167,6 +161,6 @@ void gsi_mul_backward(gs_tape *t, gsi_op *op)
 
 void gsi_add_arrays(gs_tape *t, gsi_out dst, gsi_in src, size_t n)
 {
-    run_binary(t, dst, (gsi_in){dst.data, dst.type}, src, n, n, t->ctx->rows.add, NULL,
+    run_binary(t, dst, (gsi_in){dst.data, dst.type}, src, n, n, t->rows.add, NULL,
                dst.type != GS_F32);
 }

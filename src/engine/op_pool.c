@@ -52,7 +52,7 @@ static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t
     uint8_t *from = NULL;
     if (kind == GS_OP_max_pool && !(from = gsi_step_new(t, y->count, 1)))
         return &t->poison;
-    pool_loop l = {&t->ctx->rows, {y->data, y->dtype, NULL}, gsi_data(x), from, &how, false};
+    pool_loop l = {&t->rows, {y->data, y->dtype, NULL}, gsi_data(x), from, &how, false};
     gsi_over_rows(t, x->shape[0] * how.out_height, how.out_width * how.channels, pool_chunk, &l,
                   false);
     pool_op *op = gsi_record(t, kind, sizeof *op, y, x, NULL, NULL);
@@ -70,7 +70,7 @@ static void pool_backward(gs_tape *t, gsi_op *record)
     gsi_draft to;
     if (!gsi_draft_begin(t, x, &to))
         return;
-    pool_loop l = {&t->ctx->rows, to.out, gsi_grad(record->out), op->from, &op->how, true};
+    pool_loop l = {&t->rows, to.out, gsi_grad(record->out), op->from, &op->how, true};
     gsi_over_rows(t, x->shape[0] * op->how.height, op->how.width * op->how.channels, pool_chunk, &l,
                   x->dtype != GS_F32);
     gsi_draft_end(t, x, &to);

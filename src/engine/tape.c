@@ -43,6 +43,7 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
     *t = (gs_tape){.ctx = ctx, .config = *config, .layer = SIZE_MAX};
+    gsi_rows_init(&t->rows, ctx->cpu);
     gsi_arena_init(&t->arena, &ctx->heap);
     gs_stats_init(&t->stats);
     *out = t;

@@ -22,7 +22,6 @@ gs_status gs_context_create(gs_context **out, const gs_config *config)
     ctx->cpu = gs_cpu_detect() & ~config->without_cpu;
     gsi_kernels_init(&ctx->kernels, ctx->cpu);
     gsi_optim_kernels_init(&ctx->optim, ctx->cpu);
-    gsi_rows_init(&ctx->rows, ctx->cpu);
     if (!ctx->parallel.run) {
         const gs_status status = gsi_pool_create(&ctx->pool, &ctx->heap, config->threads);
         if (status != GS_OK) {

@@ -3,13 +3,11 @@
 
 #include "kernel/kernel.h"
 #include "kernel/optim.h"
-#include "kernel/rows.h"
 
 struct gs_context {
     gsi_heap heap;
     gsi_kernels kernels;
     gsi_optim_kernels optim;
-    gsi_rows rows;
     unsigned cpu;
     gsi_pool *pool; /* NULL: the caller's parallel-for */
     gs_parallel parallel;

@@ -69,7 +69,7 @@ static gs_status check_patches(gs_error *error, const char *name, const gs_matri
 static gs_status check_matrix(gs_error *error, const char *name, const gs_matrix *x, size_t rows,
                               size_t cols, size_t batch)
 {
-    size_t one, all;
+    size_t one = 0, all = 0;
     const size_t r = x->transposed ? cols : rows, c = x->transposed ? rows : cols;
     gs_status status = check_type(error, name, x->dtype, x->data);
     if (status != GS_OK)
