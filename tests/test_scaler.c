@@ -459,7 +459,7 @@ static void test_sentences(void)
           strcmp(error.text, "compare holds 9, which means nothing") == 0);
     CHECK(gs_scaler_init(&s, "pytorch", NULL) == GS_OK &&
           gs_scaler_set_scale(&s, 0, &error) == GS_ERANGE &&
-          strcmp(error.text, "a scale of 0: it must be finite and greater than 0") == 0);
+          strcmp(error.text, "a scale of 0: it must be finite and greater than 0 in f32") == 0);
     gs_step step;
     gs_step_begin(&step, &s);
     gs_step_flag(&step, 0);

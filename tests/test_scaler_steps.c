@@ -396,6 +396,61 @@ static void test_gradscaler_two_optimizers(void)
           strstr(error.text, "only with on_overflow=skip"));
 }
 
+/* Raw updates and update(new_scale) are not counted as steps: a factor set after them must not
+ * start the machine again. */
+static void test_set_keeps_where_the_machine_is(void)
+{
+    gs_error error;
+    gs_scaler s = make("pytorch", "init=0x1p+20 state=f64 interval=7");
+    for (int i = 0; i < 10; i++)
+        gs_scaler_update(&s, 1);
+    for (int i = 0; i < 3; i++)
+        gs_scaler_update(&s, 0);
+    CHECK(gs_scaler_set(&s, "growth=4 interval=5", &error) == GS_OK);
+    CHECK(gs_scaler_scale(&s) == 1024 && s.machine.count == 3);
+    gs_scaler_update(&s, 0);
+    gs_scaler_update(&s, 0);
+    CHECK(gs_scaler_scale(&s) == 4096);
+    CHECK(gs_scaler_set(&s, "init=8", &error) == GS_ESTATE &&
+          strcmp(error.text, "init can only be set before the first step") == 0);
+
+    s = make("pytorch", "");
+    CHECK(gs_scaler_set_scale(&s, 128, NULL) == GS_OK);
+    CHECK(gs_scaler_set(&s, "interval=1", NULL) == GS_OK && gs_scaler_scale(&s) == 128);
+    flag(&s, 0);
+    CHECK(gs_scaler_scale(&s) == 256);
+
+    s = make("headroom", "");
+    gs_scaler_update_with(&s, &(gs_finding){.amax = 1});
+    const double scale = gs_scaler_scale(&s);
+    CHECK(scale == 512 && gs_scaler_set(&s, "history=4", NULL) == GS_OK);
+    CHECK(gs_scaler_scale(&s) == scale && s.seen == 1);
+}
+
+/* What T makes of the scale must be finite and > 0 too: 0 would stay for ever. */
+static void test_set_scale_in_state(void)
+{
+    static const struct {
+        const char *set;
+        double scale;
+        gs_status status;
+    } rows[] = {
+        {"", 1e300, GS_ERANGE},
+        {"", 1e-300, GS_ERANGE},
+        {"state=f16 init=1", 65536, GS_ERANGE},
+        {"state=f16 init=1", 0x1p-26, GS_ERANGE},
+        {"state=f16 init=1", 65504, GS_OK},
+        {"state=f64", 1e300, GS_OK},
+    };
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        gs_scaler s = make("pytorch", rows[i].set);
+        const gs_scaler before = s;
+        CHECK(gs_scaler_set_scale(&s, rows[i].scale, NULL) == rows[i].status);
+        CHECK(rows[i].status == GS_OK ? gs_scaler_scale(&s) == rows[i].scale
+                                      : memcmp(&s, &before, sizeof s) == 0);
+    }
+}
+
 static void test_unscale_is_idempotent(void)
 {
     float grad[3] = {65536, 2 * 65536, -65536}, half_as_f32[2];
@@ -912,6 +967,8 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"disabled_and_guard", test_disabled_and_guard}, {"bounds", test_bounds},
       {"merge_order", test_merge_order}, {"retry", test_retry}, {"attribute", test_attribute},
       {"fail", test_fail}, {"gradscaler_two_optimizers", test_gradscaler_two_optimizers},
+      {"set_keeps_where_the_machine_is", test_set_keeps_where_the_machine_is},
+      {"set_scale_in_state", test_set_scale_in_state},
       {"unscale_is_idempotent", test_unscale_is_idempotent},
       {"pytorch98828_flax2547_ceiling", test_pytorch98828_flax2547_ceiling},
       {"apex834_nan_every_step", test_apex834_nan_every_step},

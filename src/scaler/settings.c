@@ -175,7 +175,17 @@ static bool in(const char *key, const char *const *keys)
     return false;
 }
 
-static gs_status set_one(gs_scaler *s, const char *key, const char *value, gs_error *error)
+/* A raw update or gs_scaler_set_scale is no attempt, but moves the machine. */
+static bool has_moved(const gs_scaler *s)
+{
+    gs_machine start;
+    gsi_machine_init(&start, &s->params);
+    return s->counters.attempted > 0 || s->seen > 0 || s->zeros > 0 ||
+           memcmp(&s->machine, &start, sizeof start) != 0;
+}
+
+static gs_status set_one(gs_scaler *s, bool moved, const char *key, const char *value,
+                         gs_error *error)
 {
     static const char *const at_start[] = {"init", "state", "credit", NULL};
     static const char *const shared[] = {"init", "floor", "max", NULL};
@@ -195,7 +205,7 @@ static gs_status set_one(gs_scaler *s, const char *key, const char *value, gs_er
         return gsi_fail(error, GS_ENAME, "unknown key '%s'", key);
     if (status == GS_OK && s->policy != GS_POLICY_MACHINE && !in(key, shared))
         return gsi_fail(error, GS_ENAME, "%s is not a key of the policy %s", key, name);
-    if (status == GS_OK && s->counters.attempted > 0 && in(key, at_start))
+    if (status == GS_OK && moved && in(key, at_start))
         return gsi_fail(error, GS_ESTATE, "%s can only be set before the first step", key);
     return status;
 }
@@ -226,10 +236,11 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
 {
     gs_scaler next = *scaler;
     char key[GSI_WORD], value[GSI_WORD];
+    const bool moved = has_moved(scaler);
     while (gsi_next_pair(&list, key, value)) {
         if (!key[0])
             return gsi_fail(error, GS_EFORMAT, "'%s' is not key=value", value);
-        const gs_status status = set_one(&next, key, value, error);
+        const gs_status status = set_one(&next, moved, key, value, error);
         if (status != GS_OK)
             return status;
     }
@@ -237,6 +248,8 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
     if (status != GS_OK)
         return status;
     if (next.counters.attempted == 0)
+        next.probing = next.rules.probe;
+    if (!moved)
         gsi_restart(&next);
     else if (next.params.interval != scaler->params.interval)
         next.machine.interval = gsi_interval(&next.params);
