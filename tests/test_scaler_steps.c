@@ -776,6 +776,95 @@ static void test_couplings(void)
     CHECK(b.counters.attempted == 1 && b.counters.applied == 1);
 }
 
+/* Two losses whose largest gradients are amax[i], run until nobody asks for a rerun: how many. */
+static int group_batch(gs_verdict v[2], gs_scaler *const scalers[2], const double amax[2])
+{
+    gs_step steps[2];
+    int runs = 0;
+    do {
+        for (int i = 0; i < 2; i++)
+            gs_step_begin(&steps[i], scalers[i]);
+        for (int i = 0; i < 2; i++) {
+            const double scaled = amax[i] * steps[i].scale;
+            gs_step_amax(&steps[i], scaled > 65504 ? (double)INFINITY : scaled);
+        }
+        gs_group_end(v, steps, scalers, 2, GS_SKIP_TOGETHER);
+        CHECK(v[0].action == v[1].action);
+    } while (v[0].action == GS_RETRY && ++runs < 20);
+    return runs;
+}
+
+static void test_group_reruns(void)
+{
+    static const char *const modes[] = {"on_overflow=attribute", "on_overflow=retry:3"};
+    const double none = (double)NAN;
+    const struct {
+        double amax[2];
+        gs_action action; /* of attribute; retry:3 may end at SKIP where this is APPLY */
+        double scale[2];  /* of attribute */
+        double one;       /* of attribute, if one scaler stands for both */
+        int blamed;
+    } rows[] = {
+        {{1.5, 1e-3}, GS_APPLY, {0x1p+15, 0x1p+16}, 0x1p+15, 0},
+        {{1e-3, 1.5}, GS_APPLY, {0x1p+16, 0x1p+15}, 0x1p+15, 0},
+        {{1.5, 1.5}, GS_APPLY, {0x1p+15, 0x1p+15}, 0x1p+15, 0},
+        {{1.5, 1000}, GS_APPLY, {0x1p+15, 0x1p+5}, 0x1p+5, 0}, /* cured, then waits for the other */
+        {{1000, 1.5}, GS_APPLY, {0x1p+5, 0x1p+15}, 0x1p+5, 0},
+        {{none, none}, GS_SKIP, {0x1p+16, 0x1p+16}, 0x1p+16, 2},
+        {{1e-3, none}, GS_SKIP, {0x1p+16, 0x1p+16}, 0x1p+16, 1},
+        {{none, 1.5},
+         GS_SKIP,
+         {0x1p+16, 0x1p+15},
+         0x1p+16,
+         1}, /* the batch is lost, the finding is not */
+    };
+    for (size_t i = 0; i < ROWS(rows); i++)
+        for (size_t m = 0; m < ROWS(modes); m++) {
+            gs_scaler a = make("pytorch", modes[m]), b = a;
+            gs_scaler *const both[] = {&a, &b};
+            gs_verdict v[2];
+            const int runs = group_batch(v, both, rows[i].amax);
+            CHECK_MSG(runs <= 3, "row %zu, %s: %d reruns", i, modes[m], runs);
+            CHECK(a.counters.attempted == 1 && b.counters.attempted == 1);
+            CHECK(a.event.phase == 0 && b.event.phase == 0);
+            CHECK(a.counters.applied == (v[0].action == GS_APPLY) &&
+                  b.counters.applied == a.counters.applied);
+            if (m == 0) {
+                CHECK_MSG(v[0].action == rows[i].action, "row %zu: %d", i, v[0].action);
+                CHECK_MSG(gs_scaler_scale(&a) == rows[i].scale[0] &&
+                              gs_scaler_scale(&b) == rows[i].scale[1],
+                          "row %zu: %g %g", i, gs_scaler_scale(&a), gs_scaler_scale(&b));
+                CHECK(a.counters.blamed + b.counters.blamed == (uint64_t)rows[i].blamed);
+            }
+        }
+    /* One scaler for both losses. */
+    for (size_t i = 0; i < ROWS(rows); i++)
+        for (size_t m = 0; m < ROWS(modes); m++) {
+            gs_scaler a = make("pytorch", modes[m]);
+            gs_scaler *const both[] = {&a, &a};
+            gs_verdict v[2];
+            const int runs = group_batch(v, both, rows[i].amax);
+            CHECK_MSG(runs <= 3, "row %zu, %s: %d reruns", i, modes[m], runs);
+            CHECK(a.event.phase == 0 && a.counters.retried == (uint64_t)runs);
+            if (m == 0)
+                CHECK_MSG(v[0].action == rows[i].action && gs_scaler_scale(&a) == rows[i].one,
+                          "row %zu: %d, %g", i, v[0].action, gs_scaler_scale(&a));
+        }
+}
+
+/* Who is skipped because of another is not well either. */
+static void test_group_streak(void)
+{
+    gs_scaler a = make("pytorch", ""), b = a;
+    gs_scaler *const both[] = {&a, &b};
+    gs_verdict v[2];
+    for (int i = 0; i < 50; i++)
+        group_batch(v, both, (const double[]){1e-3, (double)NAN});
+    CHECK(gs_scaler_health(&a) == GS_STUCK && gs_scaler_health(&b) == GS_STUCK);
+    group_batch(v, both, (const double[]){1e-3, 1e-3});
+    CHECK(gs_scaler_health(&a) == GS_HEALTHY);
+}
+
 /* ---- windows ---- */
 
 static gs_step micro(const gs_window *w, const gs_scaler *s, double amax)
@@ -983,6 +1072,7 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"apex114_two_losses", test_apex114_two_losses},
       {"apex_two_backwards_one_scaler", test_apex_two_backwards_one_scaler},
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
+      {"group_reruns", test_group_reruns}, {"group_streak", test_group_streak},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches},
       {"health", test_health}, {"histogram_step", test_histogram_step})
