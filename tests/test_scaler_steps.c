@@ -373,6 +373,23 @@ static void test_gradscaler_two_optimizers(void)
     }
     CHECK(gs_scaler_scale(&s) == 65536);
 
+    /* One that the caller or its own loss takes out says nothing of the other. */
+    for (int how = 0; how < 3; how++)
+        for (int found = 0; found < 2; found++) {
+            s = make("pytorch", "interval=1");
+            for (int i = 0; i < 2; i++)
+                gs_step_begin(&two[i], &s);
+            if (how == 0)
+                gs_step_reject(&two[0]);
+            else if (how == 1)
+                gs_step_loss(&two[0], (double)NAN);
+            gs_step_flag(&two[1], found);
+            CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK);
+            CHECK(gs_scaler_scale(&s) == (found ? 32768 : 131072) && s.counters.attempted == 1);
+            CHECK(s.counters.skipped[GS_REASON_INF] == (uint64_t)found);
+            CHECK(gs_step_end(&two[0], &s).action == GS_SKIP);
+        }
+    s = make("pytorch", "interval=2");
     /* update(new_scale) keeps the tracker; every factor can be set and read. */
     flag(&s, 0);
     CHECK(gs_scaler_set_scale(&s, 128, NULL) == GS_OK && s.machine.count == 1);

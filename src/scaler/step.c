@@ -410,21 +410,25 @@ gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *er
         return gsi_fail(error, GS_ESTATE,
                         "several steps can be ended together only with on_overflow=skip: a batch "
                         "that is run again would be applied twice by some");
-    gs_step all;
-    size_t open = 0;
-    gs_step_begin(&all, scaler);
+    /* A step that does not reach the policy must not keep the others from it. */
+    gs_step seen, unseen;
+    size_t seen_count = 0, unseen_count = 0;
+    gs_step_begin(&seen, scaler);
+    gs_step_begin(&unseen, scaler);
     for (size_t i = 0; i < n; i++) {
-        const gs_verdict v = gs_step_decide(&steps[i], scaler);
         if (steps[i].ended)
             continue;
-        open++;
-        gs_step_merge(&all, &steps[i]);
+        const gs_verdict v = gs_step_decide(&steps[i], scaler);
+        const bool reaches = v.reason <= GS_REASON_NAN; /* FINE, INF, NAN */
+        gs_step_merge(reaches ? &seen : &unseen, &steps[i]);
+        seen_count += reaches;
+        unseen_count += !reaches;
         steps[i].ended = 1;
         steps[i].verdict[0] = (uint8_t)v.action;
         steps[i].verdict[1] = (uint8_t)v.reason;
     }
-    if (open > 0)
-        gs_step_end(&all, scaler);
+    if (seen_count + unseen_count > 0)
+        gs_step_end(seen_count > 0 ? &seen : &unseen, scaler);
     return GS_OK;
 }
 
