@@ -6,10 +6,12 @@
 
 /* ---- the rules from text ---- */
 
+static bool is_bound(double x) { return x > 0 && isfinite(x); }
+
 static gs_status set_bound(double *out, const char *key, const char *value, gs_error *error)
 {
     double x = (double)NAN;
-    if (strcmp(value, "off") != 0 && (!gsi_read_double(&x, value) || !(x > 0) || !isfinite(x)))
+    if (strcmp(value, "off") != 0 && !(gsi_read_double(&x, value) && is_bound(x)))
         return gsi_fail(error, GS_ERANGE,
                         "%s=%s: %s must be a finite number greater than 0, or off", key, value,
                         key);
@@ -219,6 +221,10 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
     for (int i = 0; i < GS_TUNE_COUNT && gsi_policies[s->policy].keys[i]; i++)
         if (check_tune(s, i, s->tune[i], error) != GS_OK)
             return GS_ERANGE;
+    if (!(isnan(r->lowest) || is_bound(r->lowest)) || !(isnan(r->highest) || is_bound(r->highest)))
+        return gsi_fail(error, GS_ERANGE,
+                        "lowest=%g highest=%g: each must be a finite number greater than 0, or off",
+                        r->lowest, r->highest);
     if (r->lowest > r->highest)
         return gsi_fail(error, GS_ERANGE, "lowest=%g is greater than highest=%g", r->lowest,
                         r->highest);

@@ -30,11 +30,16 @@
 
 /* ---- what is reported ---- */
 
+/* Of the rerun, or of the next batch. */
+static double next_scale(const gs_scaler *s)
+{
+    return gsi_bounded(s, s->event.phase ? s->event.scale : gs_scaler_scale(s));
+}
+
 void gs_step_begin(gs_step *step, const gs_scaler *scaler)
 {
     memset(step, 0, sizeof *step);
-    step->scale =
-        scaler->event.phase ? scaler->event.scale : gsi_bounded(scaler, gs_scaler_scale(scaler));
+    step->scale = next_scale(scaler);
     step->inverse = 1 / step->scale;
     gs_stats_init(&step->stats);
 }
@@ -204,8 +209,7 @@ static void clear_event(gs_scaler *s)
 
 static gs_verdict verdict(const gs_scaler *s, gs_action action, gs_reason reason)
 {
-    const double next = gsi_bounded(s, gs_scaler_scale(s));
-    return (gs_verdict){action, reason, s->event.phase ? s->event.scale : next, 1};
+    return (gs_verdict){action, reason, next_scale(s), 1};
 }
 
 static gs_verdict apply(gs_scaler *s)
