@@ -265,14 +265,18 @@ static gs_verdict rerun(gs_scaler *s, gs_reason reason, gsi_phase phase, double 
 
 /* ---- the probe ---- */
 
-/* An amax among the format's last bits gives a safe scale, and the next step a good one. With only
- * a flag, climb until it overflows, at the price of one skipped step. */
+/* An amax among the format's last bits gives a safe scale, and the next step a good one; if that
+ * overflows, this step was not like the others, and the search begins again at the bottom. With
+ * only a flag, climb until it overflows, at the price of one skipped step. */
 static void probe_clean(gs_scaler *s, const gs_step *step)
 {
     const double exact = 64 * gs_format_of((gs_dtype)s->rules.half)->min_subnormal;
+    const bool first = step->amax_known && s->probing == GSI_PENDING;
     jump(s, step->amax_known ? fitting_scale(s, step) : 2 * step->scale);
-    const bool more = gs_scaler_scale(s) > step->scale;
-    s->probing = more && (double)step->stats.amax < exact ? GSI_CLIMB : GSI_PROBED;
+    const bool more =
+        gs_scaler_scale(s) > step->scale || (first && step->stats.amax == 0); /* all zero */
+    const bool tiny = (double)step->stats.amax < exact;
+    s->probing = !(more && tiny) ? GSI_PROBED : first ? GSI_PENDING : GSI_CLIMB;
 }
 
 static void probe_overflow(gs_scaler *s, const gs_step *step)
