@@ -459,7 +459,7 @@ static void test_sentences(void)
           strcmp(error.text, "compare holds 9, which means nothing") == 0);
     CHECK(gs_scaler_init(&s, "pytorch", NULL) == GS_OK &&
           gs_scaler_set_scale(&s, 0, &error) == GS_ERANGE &&
-          strcmp(error.text, "a scale of 0: it must be finite and greater than 0") == 0);
+          strcmp(error.text, "a scale of 0: it must be finite and greater than 0 in f32") == 0);
     gs_step step;
     gs_step_begin(&step, &s);
     gs_step_flag(&step, 0);
@@ -840,6 +840,31 @@ static void test_damage(void)
     gs_scaler_save(bytes, sizeof bytes, &n, &bad);
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
           strcmp(error.text, "the state has an amax in its history that is none") == 0);
+    bad = s;
+    bad.machine.it = INT64_MAX; /* the next step would overflow it */
+    gs_scaler_save(bytes, sizeof bytes, &n, &bad);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has a counter beyond 2^62") == 0);
+    static const double bounds[][2] = {
+        {0, 1}, {-1, 1}, {(double)INFINITY, (double)INFINITY}, {(double)NAN, 0}, {(double)NAN, -1}};
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        bad = s;
+        bad.rules.lowest = bounds[i][0];
+        bad.rules.highest = bounds[i][1];
+        gs_scaler_save(bytes, sizeof bytes, &n, &bad);
+        CHECK_MSG(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+                      strstr(error.text, "must be a finite number greater than 0, or off"),
+                  "%zu: %s", i, error.text);
+    }
+    /* A rerun begins inside the bounds too. */
+    bad = s;
+    bad.event.phase = 2;
+    bad.event.scale = (double)INFINITY;
+    gs_scaler_save(bytes, sizeof bytes, &n, &bad);
+    CHECK(gs_scaler_load(&bad, bytes, n, &error) == GS_OK);
+    gs_step step;
+    gs_step_begin(&step, &bad);
+    CHECK(step.scale == 0x1p+40);
     char longer[GS_STATE_TEXT_MAX + 8];
     snprintf(longer, sizeof longer, "%s\n", text);
     CHECK(gs_scaler_load_text(&t, longer, m + 1, &error) == GS_EFORMAT &&

@@ -168,6 +168,31 @@ static void test_probe(void)
                 }
 }
 
+/* Gradients that are all zero at first (a last layer that begins at 0) tell nothing of the others.
+ */
+static void test_probe_after_zeros(void)
+{
+    for (int zeros = 1; zeros < 4; zeros++)
+        for (int start = -10; start <= 40; start += 5) {
+            gs_scaler s;
+            char set[64];
+            int skipped = 0;
+            snprintf(set, sizeof set, "init=0x1p%+d probe=yes", start);
+            gs_scaler_init(&s, "pytorch", NULL);
+            CHECK(gs_scaler_set(&s, set, NULL) == GS_OK);
+            for (int i = 0; i < 40; i++) {
+                gs_step step;
+                gs_step_begin(&step, &s);
+                const double amax = i < zeros ? 0 : 0.01 * step.scale;
+                gs_step_amax(&step, amax > 65504 ? (double)INFINITY : amax < 0x1p-25 ? 0 : amax);
+                skipped += gs_step_end(&step, &s).action == GS_SKIP;
+            }
+            CHECK_MSG(skipped <= 2 && gs_scaler_scale(&s) == 0x1p+21,
+                      "%d zeros from 2^%d: %d skipped, 2^%g", zeros, start, skipped,
+                      log2(gs_scaler_scale(&s)));
+        }
+}
+
 /* A growth comes a whole interval after the probe. */
 static void test_probe_then_growth(void)
 {
@@ -227,4 +252,5 @@ static void test_cost(void)
 TESTS({"attribution_against_bad_batches", test_attribution_against_bad_batches},
       {"headroom_against_pytorch", test_headroom_against_pytorch},
       {"headroom_does_not_drift", test_headroom_does_not_drift}, {"probe", test_probe},
-      {"probe_then_growth", test_probe_then_growth}, {"cost", test_cost})
+      {"probe_after_zeros", test_probe_after_zeros}, {"probe_then_growth", test_probe_then_growth},
+      {"cost", test_cost})

@@ -373,6 +373,23 @@ static void test_gradscaler_two_optimizers(void)
     }
     CHECK(gs_scaler_scale(&s) == 65536);
 
+    /* One that the caller or its own loss takes out says nothing of the other. */
+    for (int how = 0; how < 3; how++)
+        for (int found = 0; found < 2; found++) {
+            s = make("pytorch", "interval=1");
+            for (int i = 0; i < 2; i++)
+                gs_step_begin(&two[i], &s);
+            if (how == 0)
+                gs_step_reject(&two[0]);
+            else if (how == 1)
+                gs_step_loss(&two[0], (double)NAN);
+            gs_step_flag(&two[1], found);
+            CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK);
+            CHECK(gs_scaler_scale(&s) == (found ? 32768 : 131072) && s.counters.attempted == 1);
+            CHECK(s.counters.skipped[GS_REASON_INF] == (uint64_t)found);
+            CHECK(gs_step_end(&two[0], &s).action == GS_SKIP);
+        }
+    s = make("pytorch", "interval=2");
     /* update(new_scale) keeps the tracker; every factor can be set and read. */
     flag(&s, 0);
     CHECK(gs_scaler_set_scale(&s, 128, NULL) == GS_OK && s.machine.count == 1);
@@ -394,6 +411,61 @@ static void test_gradscaler_two_optimizers(void)
     gs_scaler_set(&s, "on_overflow=attribute", NULL);
     CHECK(gs_steps_end(two, 2, &s, &error) == GS_ESTATE &&
           strstr(error.text, "only with on_overflow=skip"));
+}
+
+/* Raw updates and update(new_scale) are not counted as steps: a factor set after them must not
+ * start the machine again. */
+static void test_set_keeps_where_the_machine_is(void)
+{
+    gs_error error;
+    gs_scaler s = make("pytorch", "init=0x1p+20 state=f64 interval=7");
+    for (int i = 0; i < 10; i++)
+        gs_scaler_update(&s, 1);
+    for (int i = 0; i < 3; i++)
+        gs_scaler_update(&s, 0);
+    CHECK(gs_scaler_set(&s, "growth=4 interval=5", &error) == GS_OK);
+    CHECK(gs_scaler_scale(&s) == 1024 && s.machine.count == 3);
+    gs_scaler_update(&s, 0);
+    gs_scaler_update(&s, 0);
+    CHECK(gs_scaler_scale(&s) == 4096);
+    CHECK(gs_scaler_set(&s, "init=8", &error) == GS_ESTATE &&
+          strcmp(error.text, "init can only be set before the first step") == 0);
+
+    s = make("pytorch", "");
+    CHECK(gs_scaler_set_scale(&s, 128, NULL) == GS_OK);
+    CHECK(gs_scaler_set(&s, "interval=1", NULL) == GS_OK && gs_scaler_scale(&s) == 128);
+    flag(&s, 0);
+    CHECK(gs_scaler_scale(&s) == 256);
+
+    s = make("headroom", "");
+    gs_scaler_update_with(&s, &(gs_finding){.amax = 1});
+    const double scale = gs_scaler_scale(&s);
+    CHECK(scale == 512 && gs_scaler_set(&s, "history=4", NULL) == GS_OK);
+    CHECK(gs_scaler_scale(&s) == scale && s.seen == 1);
+}
+
+/* What T makes of the scale must be finite and > 0 too: 0 would stay for ever. */
+static void test_set_scale_in_state(void)
+{
+    static const struct {
+        const char *set;
+        double scale;
+        gs_status status;
+    } rows[] = {
+        {"", 1e300, GS_ERANGE},
+        {"", 1e-300, GS_ERANGE},
+        {"state=f16 init=1", 65536, GS_ERANGE},
+        {"state=f16 init=1", 0x1p-26, GS_ERANGE},
+        {"state=f16 init=1", 65504, GS_OK},
+        {"state=f64", 1e300, GS_OK},
+    };
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        gs_scaler s = make("pytorch", rows[i].set);
+        const gs_scaler before = s;
+        CHECK(gs_scaler_set_scale(&s, rows[i].scale, NULL) == rows[i].status);
+        CHECK(rows[i].status == GS_OK ? gs_scaler_scale(&s) == rows[i].scale
+                                      : memcmp(&s, &before, sizeof s) == 0);
+    }
 }
 
 static void test_unscale_is_idempotent(void)
@@ -721,6 +793,95 @@ static void test_couplings(void)
     CHECK(b.counters.attempted == 1 && b.counters.applied == 1);
 }
 
+/* Two losses whose largest gradients are amax[i], run until nobody asks for a rerun: how many. */
+static int group_batch(gs_verdict v[2], gs_scaler *const scalers[2], const double amax[2])
+{
+    gs_step steps[2];
+    int runs = 0;
+    do {
+        for (int i = 0; i < 2; i++)
+            gs_step_begin(&steps[i], scalers[i]);
+        for (int i = 0; i < 2; i++) {
+            const double scaled = amax[i] * steps[i].scale;
+            gs_step_amax(&steps[i], scaled > 65504 ? (double)INFINITY : scaled);
+        }
+        gs_group_end(v, steps, scalers, 2, GS_SKIP_TOGETHER);
+        CHECK(v[0].action == v[1].action);
+    } while (v[0].action == GS_RETRY && ++runs < 20);
+    return runs;
+}
+
+static void test_group_reruns(void)
+{
+    static const char *const modes[] = {"on_overflow=attribute", "on_overflow=retry:3"};
+    const double none = (double)NAN;
+    const struct {
+        double amax[2];
+        gs_action action; /* of attribute; retry:3 may end at SKIP where this is APPLY */
+        double scale[2];  /* of attribute */
+        double one;       /* of attribute, if one scaler stands for both */
+        int blamed;
+    } rows[] = {
+        {{1.5, 1e-3}, GS_APPLY, {0x1p+15, 0x1p+16}, 0x1p+15, 0},
+        {{1e-3, 1.5}, GS_APPLY, {0x1p+16, 0x1p+15}, 0x1p+15, 0},
+        {{1.5, 1.5}, GS_APPLY, {0x1p+15, 0x1p+15}, 0x1p+15, 0},
+        {{1.5, 1000}, GS_APPLY, {0x1p+15, 0x1p+5}, 0x1p+5, 0}, /* cured, then waits for the other */
+        {{1000, 1.5}, GS_APPLY, {0x1p+5, 0x1p+15}, 0x1p+5, 0},
+        {{none, none}, GS_SKIP, {0x1p+16, 0x1p+16}, 0x1p+16, 2},
+        {{1e-3, none}, GS_SKIP, {0x1p+16, 0x1p+16}, 0x1p+16, 1},
+        {{none, 1.5},
+         GS_SKIP,
+         {0x1p+16, 0x1p+15},
+         0x1p+16,
+         1}, /* the batch is lost, the finding is not */
+    };
+    for (size_t i = 0; i < ROWS(rows); i++)
+        for (size_t m = 0; m < ROWS(modes); m++) {
+            gs_scaler a = make("pytorch", modes[m]), b = a;
+            gs_scaler *const both[] = {&a, &b};
+            gs_verdict v[2];
+            const int runs = group_batch(v, both, rows[i].amax);
+            CHECK_MSG(runs <= 3, "row %zu, %s: %d reruns", i, modes[m], runs);
+            CHECK(a.counters.attempted == 1 && b.counters.attempted == 1);
+            CHECK(a.event.phase == 0 && b.event.phase == 0);
+            CHECK(a.counters.applied == (v[0].action == GS_APPLY) &&
+                  b.counters.applied == a.counters.applied);
+            if (m == 0) {
+                CHECK_MSG(v[0].action == rows[i].action, "row %zu: %d", i, v[0].action);
+                CHECK_MSG(gs_scaler_scale(&a) == rows[i].scale[0] &&
+                              gs_scaler_scale(&b) == rows[i].scale[1],
+                          "row %zu: %g %g", i, gs_scaler_scale(&a), gs_scaler_scale(&b));
+                CHECK(a.counters.blamed + b.counters.blamed == (uint64_t)rows[i].blamed);
+            }
+        }
+    /* One scaler for both losses. */
+    for (size_t i = 0; i < ROWS(rows); i++)
+        for (size_t m = 0; m < ROWS(modes); m++) {
+            gs_scaler a = make("pytorch", modes[m]);
+            gs_scaler *const both[] = {&a, &a};
+            gs_verdict v[2];
+            const int runs = group_batch(v, both, rows[i].amax);
+            CHECK_MSG(runs <= 3, "row %zu, %s: %d reruns", i, modes[m], runs);
+            CHECK(a.event.phase == 0 && a.counters.retried == (uint64_t)runs);
+            if (m == 0)
+                CHECK_MSG(v[0].action == rows[i].action && gs_scaler_scale(&a) == rows[i].one,
+                          "row %zu: %d, %g", i, v[0].action, gs_scaler_scale(&a));
+        }
+}
+
+/* Who is skipped because of another is not well either. */
+static void test_group_streak(void)
+{
+    gs_scaler a = make("pytorch", ""), b = a;
+    gs_scaler *const both[] = {&a, &b};
+    gs_verdict v[2];
+    for (int i = 0; i < 50; i++)
+        group_batch(v, both, (const double[]){1e-3, (double)NAN});
+    CHECK(gs_scaler_health(&a) == GS_STUCK && gs_scaler_health(&b) == GS_STUCK);
+    group_batch(v, both, (const double[]){1e-3, 1e-3});
+    CHECK(gs_scaler_health(&a) == GS_HEALTHY);
+}
+
 /* ---- windows ---- */
 
 static gs_step micro(const gs_window *w, const gs_scaler *s, double amax)
@@ -912,6 +1073,8 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"disabled_and_guard", test_disabled_and_guard}, {"bounds", test_bounds},
       {"merge_order", test_merge_order}, {"retry", test_retry}, {"attribute", test_attribute},
       {"fail", test_fail}, {"gradscaler_two_optimizers", test_gradscaler_two_optimizers},
+      {"set_keeps_where_the_machine_is", test_set_keeps_where_the_machine_is},
+      {"set_scale_in_state", test_set_scale_in_state},
       {"unscale_is_idempotent", test_unscale_is_idempotent},
       {"pytorch98828_flax2547_ceiling", test_pytorch98828_flax2547_ceiling},
       {"apex834_nan_every_step", test_apex834_nan_every_step},
@@ -926,6 +1089,7 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"apex114_two_losses", test_apex114_two_losses},
       {"apex_two_backwards_one_scaler", test_apex_two_backwards_one_scaler},
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
+      {"group_reruns", test_group_reruns}, {"group_streak", test_group_streak},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches},
       {"health", test_health}, {"histogram_step", test_histogram_step})

@@ -279,7 +279,8 @@ GS_API void gs_step_abandon(gs_step *step, gs_scaler *scaler);
 
 /* Several optimizers and one update, as GradScaler has it: a step each, all begun at the same
  * scale, each with its own gs_step_decide; then this in place of gs_step_end. The scale backs off
- * once if any overflowed. GS_ESTATE unless on_overflow is skip. */
+ * once if any overflowed, whatever kept another from being applied. GS_ESTATE unless on_overflow
+ * is skip. */
 GS_API gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error);
 
 /* ---- groups: several scalers, one batch ---- */

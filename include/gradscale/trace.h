@@ -48,9 +48,9 @@ GS_API gs_status gs_trace_write(FILE *to, const gs_trace *trace);
  * has the first difference. GS_EFORMAT: what was recorded cannot be read. */
 GS_API gs_status gs_trace_compare(int *same, const gs_trace *trace, gs_error *error);
 
-/* A step of a log. JSON members found_inf (true, false or a number) and amax (true units; null,
- * NaN, Infinity, or a string that says so: not finite); at least one. scale, if it is there, tells
- * whether the amax explains an overflow. Others are not looked at. */
+/* A step of a log. JSON members found_inf (true, false or a number; null: not there) and amax (true
+ * units; null, NaN, Infinity, or a string that says so: not finite); at least one. scale, if it is
+ * there, tells whether the amax explains an overflow. Others are not looked at. */
 typedef struct gs_log_row {
     uint64_t line;
     int found;    /* 1, 0, or -1: not in the log */

@@ -70,11 +70,11 @@ static gs_status make_plain(gs_log_file *file, gs_error *error)
     return GS_OK;
 }
 
-/* found_inf: true, false or a number. False: it is something else. */
+/* found_inf: true, false or a number; null: not in the log. False: it is something else. */
 static bool read_found(int *out, const json_t *value)
 {
     *out = -1;
-    if (!value)
+    if (!value || json_is_null(value))
         return true;
     if (json_is_boolean(value))
         *out = json_is_true(value);
@@ -83,13 +83,26 @@ static bool read_found(int *out, const json_t *value)
     return *out >= 0;
 }
 
-/* A number >= 0; or null or a string, for one that is not finite: NaN. */
+static bool says_not_finite(const char *text)
+{
+    static const char *const words[] = {"nan", "NaN", "NAN",      "inf",
+                                        "Inf", "INF", "infinity", "Infinity"};
+    text += *text == '-' || *text == '+';
+    for (size_t i = 0; i < GSI_COUNT(words); i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A number >= 0; or null or a string that says so, for one that is not finite: NaN. */
 static bool read_amax(double *out, bool *there, const json_t *value)
 {
     *out = (double)NAN;
     *there = value != NULL;
-    if (!value || json_is_null(value) || json_is_string(value))
+    if (!value || json_is_null(value))
         return true;
+    if (json_is_string(value))
+        return says_not_finite(json_string_value(value));
     *out = json_number_value(value);
     return json_is_number(value) && *out >= 0;
 }

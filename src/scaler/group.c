@@ -1,28 +1,77 @@
-/* Several scalers over one batch. The verdict of a group that holds together is the gravest one:
- * FAIL > RETRY > SKIP > APPLY. */
+/* Several scalers over one batch.
+ *
+ *  (1) A group that holds together does one thing with the batch: the gravest of what its scalers
+ *      want, FAIL > SKIP > RETRY > APPLY. A batch that one has given up is not run again.
+ *  (2) A scaler with no fault of its own waits while others have the batch run again: it keeps its
+ *      scale and its phase, and its policy is fed after the last run.
+ *  (3) A scaler that stands for several losses is fed once for each; with reruns, once for all. */
 #include "scaler/scaler.h"
 
 static int gravity(gs_action action)
 {
-    static const int of[] = {[GS_APPLY] = 0, [GS_SKIP] = 1, [GS_RETRY] = 2, [GS_FAIL] = 3};
+    static const int of[] = {[GS_APPLY] = 0, [GS_RETRY] = 1, [GS_SKIP] = 2, [GS_FAIL] = 3};
     return of[action];
 }
 
-/* Takes the place of a clean step whose batch is skipped or run again because of another. */
-static gs_verdict join(gs_scaler *s, gs_step *step, gs_verdict with)
+static void conclude(gs_step *step, gs_action action, gs_reason reason)
 {
-    gs_verdict v = {with.action, with.reason, gsi_bounded(s, gs_scaler_scale(s)), 1};
-    if (with.action == GS_RETRY) { /* its own scale holds, and the policy is fed after the rerun */
-        gs_step_abandon(step, s);
-        v.scale = step->scale;
-    } else { /* its policy sees a clean step, but nothing was applied */
-        gs_step_end(step, s);
+    step->ended = 1;
+    step->verdict[0] = (uint8_t)action;
+    step->verdict[1] = (uint8_t)reason;
+}
+
+/* A clean step is seen by its policy as one, but was not applied. A rerun that is wanted for
+ * attribution is dropped: the cause stays unknown, and nothing is fed. */
+static void give_up(gs_step *step, gs_scaler *s, gs_action own, gs_reason reason)
+{
+    const uint32_t streak = s->streak.steps;
+    if (own == GS_RETRY && s->rules.on_overflow == GS_ON_ATTRIBUTE)
+        s->counters.attempted += s->event.phase == GSI_FIRST;
+    else if (gs_step_end(step, s).action == GS_APPLY)
         s->counters.applied--;
-        s->counters.skipped[with.reason]++;
+    else
+        s->counters.retried--;
+    gs_step_abandon(step, s);
+    s->counters.skipped[reason]++;
+    s->streak.steps = streak + (streak < UINT32_MAX);
+}
+
+/* The first step that is open, and with reruns all others of its scaler. */
+static void end_one(gs_step *steps, gs_scaler *const *scalers, size_t n, gs_verdict group)
+{
+    gs_scaler *s = scalers[0];
+    const size_t last = s->rules.on_overflow == GS_ON_SKIP ? 1 : n;
+    gs_step all = steps[0];
+    for (size_t i = 1; i < last; i++)
+        if (scalers[i] == s)
+            gs_step_merge(&all, &steps[i]);
+
+    gs_verdict v = gs_step_decide(&all, s);
+    if (v.action == group.action || gravity(v.action) >= gravity(GS_SKIP)) {
+        v = gs_step_end(&all, s);
+    } else {
+        if (group.action != GS_RETRY)
+            give_up(&all, s, v.action, group.reason);
+        v = group;
     }
-    step->verdict[0] = (uint8_t)v.action;
-    step->verdict[1] = (uint8_t)v.reason;
-    return v;
+    for (size_t i = 0; i < last; i++)
+        if (scalers[i] == s)
+            conclude(&steps[i], v.action, v.reason);
+}
+
+static void end_together(gs_step *steps, gs_scaler *const *scalers, size_t n)
+{
+    gs_verdict group = {GS_APPLY, GS_REASON_FINE, 0, 1};
+    for (size_t i = 0; i < n; i++) {
+        const gs_verdict v = gs_step_decide(&steps[i], scalers[i]);
+        if (gravity(v.action) > gravity(group.action))
+            group = v;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (group.action == GS_APPLY)
+            gs_step_end(&steps[i], scalers[i]);
+        else if (!steps[i].ended)
+            end_one(steps + i, scalers + i, n - i, group);
 }
 
 void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers, size_t n,
@@ -39,16 +88,8 @@ void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scaler
             steps[i].inverse = inverse;
         }
     }
-    gs_verdict worst = {GS_APPLY, GS_REASON_FINE, 0, 1};
-    for (size_t i = 0; i < n; i++) {
-        verdicts[i] = gs_step_decide(&steps[i], scalers[i]);
-        if (gravity(verdicts[i].action) > gravity(worst.action))
-            worst = verdicts[i];
-    }
-    for (size_t i = 0; i < n; i++)
-        if (coupling == GS_SKIP_TOGETHER && verdicts[i].action == GS_APPLY &&
-            worst.action != GS_APPLY)
-            verdicts[i] = join(scalers[i], &steps[i], worst);
-        else
-            verdicts[i] = gs_step_end(&steps[i], scalers[i]);
+    if (coupling != GS_INDEPENDENT)
+        end_together(steps, scalers, n);
+    for (size_t i = 0; i < n; i++) /* of those that have ended: the verdict again */
+        verdicts[i] = gs_step_end(&steps[i], scalers[i]);
 }

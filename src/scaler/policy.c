@@ -195,10 +195,12 @@ double gs_scaler_scale(const gs_scaler *scaler)
 
 gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
 {
-    if (!(scale > 0) || !isfinite(scale))
-        return gsi_fail(error, GS_ERANGE, "a scale of %g: it must be finite and greater than 0",
-                        scale);
-    scaler->machine.scale = scaler->machine.shown = gsi_round_state(&scaler->params, scale);
+    const double kept = gsi_round_state(&scaler->params, fmax(scale, 0));
+    if (!(kept > 0) || !isfinite(kept))
+        return gsi_fail(error, GS_ERANGE,
+                        "a scale of %g: it must be finite and greater than 0 in %s", scale,
+                        gs_format_of(state_types[scaler->params.state])->name);
+    scaler->machine.scale = scaler->machine.shown = kept;
     return GS_OK;
 }
 

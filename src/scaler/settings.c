@@ -6,10 +6,12 @@
 
 /* ---- the rules from text ---- */
 
+static bool is_bound(double x) { return x > 0 && isfinite(x); }
+
 static gs_status set_bound(double *out, const char *key, const char *value, gs_error *error)
 {
     double x = (double)NAN;
-    if (strcmp(value, "off") != 0 && (!gsi_read_double(&x, value) || !(x > 0) || !isfinite(x)))
+    if (strcmp(value, "off") != 0 && !(gsi_read_double(&x, value) && is_bound(x)))
         return gsi_fail(error, GS_ERANGE,
                         "%s=%s: %s must be a finite number greater than 0, or off", key, value,
                         key);
@@ -175,7 +177,17 @@ static bool in(const char *key, const char *const *keys)
     return false;
 }
 
-static gs_status set_one(gs_scaler *s, const char *key, const char *value, gs_error *error)
+/* A raw update or gs_scaler_set_scale is no attempt, but moves the machine. */
+static bool has_moved(const gs_scaler *s)
+{
+    gs_machine start;
+    gsi_machine_init(&start, &s->params);
+    return s->counters.attempted > 0 || s->seen > 0 || s->zeros > 0 ||
+           memcmp(&s->machine, &start, sizeof start) != 0;
+}
+
+static gs_status set_one(gs_scaler *s, bool moved, const char *key, const char *value,
+                         gs_error *error)
 {
     static const char *const at_start[] = {"init", "state", "credit", NULL};
     static const char *const shared[] = {"init", "floor", "max", NULL};
@@ -195,7 +207,7 @@ static gs_status set_one(gs_scaler *s, const char *key, const char *value, gs_er
         return gsi_fail(error, GS_ENAME, "unknown key '%s'", key);
     if (status == GS_OK && s->policy != GS_POLICY_MACHINE && !in(key, shared))
         return gsi_fail(error, GS_ENAME, "%s is not a key of the policy %s", key, name);
-    if (status == GS_OK && s->counters.attempted > 0 && in(key, at_start))
+    if (status == GS_OK && moved && in(key, at_start))
         return gsi_fail(error, GS_ESTATE, "%s can only be set before the first step", key);
     return status;
 }
@@ -209,6 +221,10 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
     for (int i = 0; i < GS_TUNE_COUNT && gsi_policies[s->policy].keys[i]; i++)
         if (check_tune(s, i, s->tune[i], error) != GS_OK)
             return GS_ERANGE;
+    if (!(isnan(r->lowest) || is_bound(r->lowest)) || !(isnan(r->highest) || is_bound(r->highest)))
+        return gsi_fail(error, GS_ERANGE,
+                        "lowest=%g highest=%g: each must be a finite number greater than 0, or off",
+                        r->lowest, r->highest);
     if (r->lowest > r->highest)
         return gsi_fail(error, GS_ERANGE, "lowest=%g is greater than highest=%g", r->lowest,
                         r->highest);
@@ -226,10 +242,11 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
 {
     gs_scaler next = *scaler;
     char key[GSI_WORD], value[GSI_WORD];
+    const bool moved = has_moved(scaler);
     while (gsi_next_pair(&list, key, value)) {
         if (!key[0])
             return gsi_fail(error, GS_EFORMAT, "'%s' is not key=value", value);
-        const gs_status status = set_one(&next, key, value, error);
+        const gs_status status = set_one(&next, moved, key, value, error);
         if (status != GS_OK)
             return status;
     }
@@ -237,6 +254,8 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
     if (status != GS_OK)
         return status;
     if (next.counters.attempted == 0)
+        next.probing = next.rules.probe;
+    if (!moved)
         gsi_restart(&next);
     else if (next.params.interval != scaler->params.interval)
         next.machine.interval = gsi_interval(&next.params);

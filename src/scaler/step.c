@@ -30,11 +30,16 @@
 
 /* ---- what is reported ---- */
 
+/* Of the rerun, or of the next batch. */
+static double next_scale(const gs_scaler *s)
+{
+    return gsi_bounded(s, s->event.phase ? s->event.scale : gs_scaler_scale(s));
+}
+
 void gs_step_begin(gs_step *step, const gs_scaler *scaler)
 {
     memset(step, 0, sizeof *step);
-    step->scale =
-        scaler->event.phase ? scaler->event.scale : gsi_bounded(scaler, gs_scaler_scale(scaler));
+    step->scale = next_scale(scaler);
     step->inverse = 1 / step->scale;
     gs_stats_init(&step->stats);
 }
@@ -204,8 +209,7 @@ static void clear_event(gs_scaler *s)
 
 static gs_verdict verdict(const gs_scaler *s, gs_action action, gs_reason reason)
 {
-    const double next = gsi_bounded(s, gs_scaler_scale(s));
-    return (gs_verdict){action, reason, s->event.phase ? s->event.scale : next, 1};
+    return (gs_verdict){action, reason, next_scale(s), 1};
 }
 
 static gs_verdict apply(gs_scaler *s)
@@ -261,14 +265,18 @@ static gs_verdict rerun(gs_scaler *s, gs_reason reason, gsi_phase phase, double 
 
 /* ---- the probe ---- */
 
-/* An amax among the format's last bits gives a safe scale, and the next step a good one. With only
- * a flag, climb until it overflows, at the price of one skipped step. */
+/* An amax among the format's last bits gives a safe scale, and the next step a good one; if that
+ * overflows, this step was not like the others, and the search begins again at the bottom. With
+ * only a flag, climb until it overflows, at the price of one skipped step. */
 static void probe_clean(gs_scaler *s, const gs_step *step)
 {
     const double exact = 64 * gs_format_of((gs_dtype)s->rules.half)->min_subnormal;
+    const bool first = step->amax_known && s->probing == GSI_PENDING;
     jump(s, step->amax_known ? fitting_scale(s, step) : 2 * step->scale);
-    const bool more = gs_scaler_scale(s) > step->scale;
-    s->probing = more && (double)step->stats.amax < exact ? GSI_CLIMB : GSI_PROBED;
+    const bool more =
+        gs_scaler_scale(s) > step->scale || (first && step->stats.amax == 0); /* all zero */
+    const bool tiny = (double)step->stats.amax < exact;
+    s->probing = !(more && tiny) ? GSI_PROBED : first ? GSI_PENDING : GSI_CLIMB;
 }
 
 static void probe_overflow(gs_scaler *s, const gs_step *step)
@@ -410,21 +418,25 @@ gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *er
         return gsi_fail(error, GS_ESTATE,
                         "several steps can be ended together only with on_overflow=skip: a batch "
                         "that is run again would be applied twice by some");
-    gs_step all;
-    size_t open = 0;
-    gs_step_begin(&all, scaler);
+    /* A step that does not reach the policy must not keep the others from it. */
+    gs_step seen, unseen;
+    size_t seen_count = 0, unseen_count = 0;
+    gs_step_begin(&seen, scaler);
+    gs_step_begin(&unseen, scaler);
     for (size_t i = 0; i < n; i++) {
-        const gs_verdict v = gs_step_decide(&steps[i], scaler);
         if (steps[i].ended)
             continue;
-        open++;
-        gs_step_merge(&all, &steps[i]);
+        const gs_verdict v = gs_step_decide(&steps[i], scaler);
+        const bool reaches = v.reason <= GS_REASON_NAN; /* FINE, INF, NAN */
+        gs_step_merge(reaches ? &seen : &unseen, &steps[i]);
+        seen_count += reaches;
+        unseen_count += !reaches;
         steps[i].ended = 1;
         steps[i].verdict[0] = (uint8_t)v.action;
         steps[i].verdict[1] = (uint8_t)v.reason;
     }
-    if (open > 0)
-        gs_step_end(&all, scaler);
+    if (seen_count + unseen_count > 0)
+        gs_step_end(seen_count > 0 ? &seen : &unseen, scaler);
     return GS_OK;
 }
 
