@@ -19,7 +19,7 @@ static void make_lists(void)
 }
 
 static gs_stats stats, each[TENSORS];
-static uint64_t bins[256];
+static gs_exponents exponents;
 
 static gs_status run_check(gs_context *c) { return gs_tensors_check(c, lists[1], TENSORS, &stats); }
 static gs_status run_scan(gs_context *c) { return gs_tensors_scan(c, lists[1], TENSORS, &stats); }
@@ -49,7 +49,7 @@ static gs_status run_axpy(gs_context *c)
 }
 static gs_status run_exponents(gs_context *c)
 {
-    return gs_tensors_exponents(c, lists[1], TENSORS, bins);
+    return gs_tensors_exponents(c, lists[1], TENSORS, &exponents, &stats);
 }
 
 static gs_status (*const passes[])(gs_context *) = {run_check,      run_scan,     run_count,

@@ -36,7 +36,7 @@ typedef uint32_t gsi_scan_fn(double *sumsq, const void *src, size_t n);
 typedef void gsi_count_fn(gsi_counts *out, const void *src, size_t n, gsi_limits limits);
 typedef uint32_t gsi_scale_fn(void *dst, const void *src, size_t n, float factor, bool stream);
 typedef uint32_t gsi_axpy_fn(void *dst, const void *src, size_t n, float factor);
-typedef void gsi_exponents_fn(uint64_t bins[256], const void *src, size_t n);
+typedef uint32_t gsi_exponents_fn(gs_exponents *sum, const void *src, size_t n);
 
 /* Sums of squares. Elements are cut into blocks of GSI_BLOCK. In a block, element i goes to lane
  * i % GSI_LANES, and each lane adds its squares in f32, in order; the lanes of the block are then
@@ -104,6 +104,8 @@ void gsi_kernels_init(gsi_kernels *k, unsigned cpu);
 void gsi_kernels_avx2(gsi_kernels *k);
 void gsi_kernels_avx512(gsi_kernels *k);
 void gsi_kernels_neon(gsi_kernels *k);
+void gsi_exponents_avx2(gsi_kernels *k);
+void gsi_exponents_avx512(gsi_kernels *k);
 
 /* Rows of the table by data type; NULL where there is none. */
 gsi_check_fn *gsi_check_for(const gsi_kernels *k, gs_dtype dtype);
