@@ -58,13 +58,14 @@ SUITES  := $(filter-out %/checkkern %/test_num %/test_halves,$(SUITES))
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_scaler %/checkkern,$(SUITES))
+ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
+             test_scaler_steps test_gemm checkkern checkrows),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench mutants install uninstall \
-        format check-format check-layers clean
+.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench bench-advise mutants \
+        install uninstall format check-format check-layers clean
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
@@ -96,6 +97,10 @@ $(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgrad
 	@for name in $(call names,gradscale_train); do ln -sf $(@F) $$name; done
 
 $(PROGRAM): $(call obj,$(TOOLS)) $(LINK)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
+	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
@@ -147,6 +152,11 @@ demo:
 
 bench: all
 	$(PROGRAM) bench kernels
+
+# Needs 1 GB of memory in FOLDER.
+FOLDER ?= /dev/shm
+bench-advise: all $(BUILD)/bench/advise
+	$(BUILD)/bench/advise $(PROGRAM) $(FOLDER)
 
 # ---- installing ----
 

@@ -26,7 +26,7 @@ static float hostile(void)
     return gsi_float(gsi_bits(x) + draw() % 5 - 2);
 }
 
-static void classify(gs_rounding *r, float x, gs_dtype half, int k)
+static void classify(gs_rounded *r, float x, gs_dtype half, int k)
 {
     const uint32_t mag = gsi_magnitude(gsi_bits(x));
     if (mag >= GSI_F32_INF)
@@ -41,9 +41,9 @@ static void classify(gs_rounding *r, float x, gs_dtype half, int k)
     r->overflow += code > f->max_code;
 }
 
-static void check_at(const gs_exponents *sum, const gs_rounding *want, gs_dtype half, int k)
+static void check_at(const gs_exponents *sum, const gs_rounded *want, gs_dtype half, int k)
 {
-    gs_rounding got;
+    gs_rounded got;
     CHECK(gs_exponents_at(sum, half, k, &got) == GS_OK);
     CHECK_MSG(memcmp(&got, want, sizeof got) == 0,
               "%s at 2^%d: zero %llu/%llu flushed %llu/%llu subnormal %llu/%llu over %llu/%llu",
@@ -87,7 +87,7 @@ static void test_shares(void)
         for (int k = 0; k <= GS_MAX_LOG2_SCALE; k++)
             for (int bf16 = 0; bf16 < 2; bf16++) {
                 const gs_dtype half = bf16 ? GS_BF16 : GS_F16;
-                gs_rounding want = {0};
+                gs_rounded want = {0};
                 for (size_t i = 0; i < N; i++)
                     classify(&want, x[i], half, k);
                 check_at(&sum, &want, half, k);
@@ -100,7 +100,7 @@ static void test_shares(void)
 }
 
 /* By thresholds: an f64 must not be rounded to f32 first. */
-static void classify_f64(gs_rounding *r, double y, double flushed, double normal, double overflow)
+static void classify_f64(gs_rounded *r, double y, double flushed, double normal, double overflow)
 {
     r->zero += y == 0;
     r->flushed += y > 0 && y <= flushed;
@@ -133,7 +133,7 @@ static void test_f64(void)
     CHECK(stats.bad_index == bad && stats.bad_tensor == 0 && stats.nan == sum.nan);
     CHECK((double)stats.amax >= amax && stats.elements == N);
     for (int k = 0; k <= GS_MAX_LOG2_SCALE; k++) {
-        gs_rounding f16 = {0}, bf16 = {0};
+        gs_rounded f16 = {0}, bf16 = {0};
         for (size_t i = 0; i < N; i++)
             if (isfinite(d[i])) {
                 const double y = ldexp(fabs(d[i]), k);
@@ -176,7 +176,7 @@ static void test_variants(void)
 static void test_refusals(void)
 {
     gs_exponents sum = {0};
-    gs_rounding r;
+    gs_rounded r;
     CHECK(gs_exponents_at(NULL, GS_F16, 0, &r) == GS_ENULL);
     CHECK(gs_exponents_at(&sum, GS_F16, 0, NULL) == GS_ENULL);
     CHECK(gs_exponents_at(&sum, GS_F32, 0, &r) == GS_EDTYPE);

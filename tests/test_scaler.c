@@ -484,6 +484,11 @@ static void test_text_of_values(void)
             CHECK(strcmp(value, pair) == 0);
         }
     }
+    gs_scaler meet;
+    gs_scaler_init(&meet, NULL, NULL);
+    CHECK(gs_scaler_set(&meet, "lowest=2 max=2", NULL) == GS_OK); /* equal is no contradiction */
+    CHECK(gs_scaler_set(&meet, "max=none highest=2 floor=2", NULL) == GS_OK);
+    CHECK(gs_scaler_set(&meet, "max=2", NULL) == GS_OK);
     gs_params p;
     char value[64];
     gs_params_default(&p);
@@ -841,6 +846,8 @@ static void test_damage(void)
           strcmp(error.text, "the state goes on behind its checksum") == 0);
     CHECK(gs_scaler_load_text(&t, text, m - 1, &error) == GS_EFORMAT &&
           strcmp(error.text, "the state is cut off before its checksum") == 0);
+    CHECK(gs_scaler_load_text(&t, "gradscale scaler_1\n", 19, &error) == GS_EFORMAT &&
+          strcmp(error.text, "this is not the state of a scaler") == 0);
     CHECK(gs_scaler_load_text(&t, "hello\n", 6, &error) == GS_EFORMAT &&
           strcmp(error.text, "this is not the state of a scaler") == 0);
     CHECK(memcmp(&t, &before, sizeof t) == 0);

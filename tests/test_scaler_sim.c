@@ -168,6 +168,33 @@ static void test_probe(void)
                 }
 }
 
+/* A growth comes a whole interval after the probe. */
+static void test_probe_then_growth(void)
+{
+    gs_scaler s;
+    gs_scaler_init(&s, "pytorch", NULL);
+    CHECK(gs_scaler_set(&s, "init=4 interval=5 probe=yes", NULL) == GS_OK);
+    CHECK(gs_scaler_health(&s) == GS_CALIBRATING);
+    for (int i = 0; i < 6; i++) {
+        gs_step step;
+        gs_step_begin(&step, &s);
+        CHECK(step.scale == (i == 0 ? 4 : 0x1p+14)); /* 65504 / 2 / 1.9, down to a power of two */
+        gs_step_amax(&step, 1.9 * step.scale);
+        gs_step_end(&step, &s);
+    }
+    CHECK(gs_scaler_scale(&s) == 0x1p+15 && gs_scaler_health(&s) == GS_HEALTHY);
+
+    gs_scaler_init(&s, "pytorch", NULL);
+    CHECK(gs_scaler_set(&s, "init=4 highest=0x1p+10 probe=yes", NULL) == GS_OK);
+    for (int i = 0; i < 40; i++) {
+        gs_step step;
+        gs_step_begin(&step, &s);
+        gs_step_flag(&step, 0);
+        gs_step_end(&step, &s);
+    }
+    CHECK(gs_scaler_scale(&s) == 0x1p+10 && gs_scaler_health(&s) == GS_AT_CEILING);
+}
+
 /* ---- cost: printed, not asserted ---- */
 
 static void test_cost(void)
@@ -200,4 +227,4 @@ static void test_cost(void)
 TESTS({"attribution_against_bad_batches", test_attribution_against_bad_batches},
       {"headroom_against_pytorch", test_headroom_against_pytorch},
       {"headroom_does_not_drift", test_headroom_does_not_drift}, {"probe", test_probe},
-      {"cost", test_cost})
+      {"probe_then_growth", test_probe_then_growth}, {"cost", test_cost})

@@ -221,6 +221,19 @@ static void test_retry(void)
     v = batch(&s, 1, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+15);
 
+    /* the rerun alone has half the scale */
+    gs_step step;
+    s = make("megatron", "init=0x1p+16 on_overflow=retry:2");
+    gs_step_begin(&step, &s);
+    gs_step_flag(&step, 1);
+    v = gs_step_end(&step, &s);
+    CHECK(v.action == GS_RETRY && v.scale == 0x1p+15 && gs_scaler_scale(&s) == 0x1p+16);
+    gs_step_begin(&step, &s);
+    CHECK(step.scale == 0x1p+15);
+    s = make("pytorch", "init=0x1.8p-24 on_overflow=retry:2");
+    v = flag(&s, 1);
+    CHECK(v.action == GS_RETRY && v.scale == 0x1p-24); /* not below the bound */
+
     s = make("static:65536", "on_overflow=retry:2");
     v = batch(&s, 1, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 65536);
@@ -238,6 +251,18 @@ static void test_attribute(void)
     gs_scaler s = make("pytorch", "on_overflow=attribute");
     gs_verdict v = batch(&s, 1.2, &runs); /* fits 2^15 */
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+15);
+
+    /* From there the growth is counted anew. */
+    s = make("pytorch", "on_overflow=attribute interval=3");
+    batch(&s, 0.1, NULL);
+    batch(&s, 1.2, NULL);
+    for (int i = 0; i < 3; i++) {
+        CHECK(gs_scaler_scale(&s) == 0x1p+15);
+        batch(&s, 0.1, NULL);
+    }
+    CHECK(gs_scaler_scale(&s) == 0x1p+16);
+    s = make("pytorch", "on_overflow=attribute");
+    batch(&s, 1.2, NULL);
 
     /* The batch is to blame: the scale and the way to the next growth stay. */
     for (int i = 0; i < 100; i++)
@@ -263,6 +288,16 @@ static void test_attribute(void)
         v = gs_step_end(&step, &s);
     }
     CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) >= 0x1p+14);
+
+    /* And never above a quarter of what overflowed, with half of it tried. */
+    s = make("pytorch", "init=0x1p+10 on_overflow=attribute");
+    for (runs = 0, v.action = GS_RETRY; v.action == GS_RETRY; runs++) {
+        gs_step step;
+        gs_step_begin(&step, &s);
+        gs_step_amax(&step, step.scale > 0x1p+8 ? (double)INFINITY : step.scale < 1 ? 0 : 9);
+        v = gs_step_end(&step, &s);
+    }
+    CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) == 0x1p+8);
 
     /* Only a flag: the exponents are halved until it fits. */
     s = make("pytorch", "init=0x1p+40 on_overflow=attribute");
@@ -291,7 +326,7 @@ static void test_attribute(void)
     v = batch(&s, 1.5, &runs);
     CHECK(v.action == GS_APPLY && runs == 2 && gs_scaler_scale(&s) == 0x1p+9);
     v = batch(&s, 1e6, &runs);
-    CHECK(v.action == GS_APPLY && runs == 4);
+    CHECK(v.action == GS_APPLY && runs == 4 && gs_scaler_scale(&s) == 0x1p-10);
     /* At the floor there is nobody else to blame; deepspeed does not raise. */
     s = make("deepspeed", "init=1 on_overflow=attribute");
     v = batch(&s, NOTHING, &runs);
@@ -328,6 +363,7 @@ static void test_gradscaler_two_optimizers(void)
     CHECK(gs_scaler_scale(&s) == 32768 && s.counters.attempted == 1);
     CHECK(gs_step_end(&two[0], &s).action == GS_SKIP); /* ended: the verdict, nothing more */
     CHECK(gs_step_end(&two[1], &s).action == GS_APPLY && gs_scaler_scale(&s) == 32768);
+    CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK && s.counters.attempted == 1);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 2; i++) {
             gs_step_begin(&two[i], &s);
@@ -514,7 +550,7 @@ static void test_gof2_no_grads_and_lvsm19_abandon(void)
     gs_stats_init(&empty);
     gs_step_begin(&step, &s);
     gs_step_scan(&step, &empty);
-    CHECK(gs_step_end(&step, &s).reason == GS_REASON_NO_GRADS);
+    CHECK(!step.amax_known && gs_step_end(&step, &s).reason == GS_REASON_NO_GRADS);
     gs_step_begin(&step, &s);
     gs_step_flag(&step, 1);
     gs_step_abandon(&step, &s);
@@ -662,6 +698,10 @@ static void test_couplings(void)
         CHECK(v[0].action == GS_SKIP && gs_scaler_scale(&a) == was[0] / 2);
         CHECK(v[1].action == (c == GS_INDEPENDENT ? GS_APPLY : GS_SKIP));
         CHECK(gs_scaler_scale(&b) == (c == GS_SCALE_TOGETHER ? was[1] / 2 : was[1]));
+        CHECK(steps[1].scale == was[1] && steps[1].inverse == 1 / was[1]);
+        const gs_verdict again = gs_step_end(&steps[1], &b);
+        CHECK(again.action == v[1].action && again.reason == v[1].reason);
+        CHECK(v[1].reason == (c == GS_INDEPENDENT ? GS_REASON_FINE : GS_REASON_INF));
     }
     /* One batch, run again for all; who was clean is fed once, after the rerun. */
     a = make("pytorch", "on_overflow=retry:2");
@@ -674,6 +714,8 @@ static void test_couplings(void)
         gs_group_end(v, steps, both, 2, GS_SKIP_TOGETHER);
         CHECK(v[0].action == (run ? GS_APPLY : GS_RETRY) && v[1].action == v[0].action);
     }
+    for (int i = 0; i < 2; i++) /* ended: the group's verdict again */
+        CHECK(gs_step_end(&steps[i], both[i]).action == GS_APPLY);
     CHECK(a.machine.clean == 1 && b.machine.clean == 1);
     CHECK(gs_scaler_scale(&a) == 32768 && gs_scaler_scale(&b) == 65536);
     CHECK(b.counters.attempted == 1 && b.counters.applied == 1);
@@ -730,6 +772,15 @@ static void test_liger830_dropped_microbatch(void)
     CHECK(gs_window_add(&w, &m) == 0);
     v = gs_window_end(&w, &s);
     CHECK(v.action == GS_APPLY && v.factor == 2 && gs_scaler_scale(&s) == 8192);
+
+    gs_window_begin(&w, &s, GS_DROP_MICROBATCH); /* skipped for another reason: no factor */
+    m = micro(&w, &s, 1);
+    gs_window_add(&w, &m);
+    m = micro(&w, &s, (double)NAN);
+    gs_window_add(&w, &m);
+    gs_step_reject(&w.step);
+    v = gs_window_end(&w, &s);
+    CHECK(v.action == GS_SKIP && v.reason == GS_REASON_USER && v.factor == 1);
 
     gs_window_begin(&w, &s, GS_SKIP_WINDOW);
     CHECK(gs_window_end(&w, &s).reason == GS_REASON_NO_GRADS);
@@ -812,6 +863,8 @@ static void test_health(void)
          "lowest allowed: ");
     flag(&s, 0);
     says(&s, GS_AT_FLOOR, "the scale is at its floor, 5.96046e-08: ");
+    flag(&s, 1); /* who offended before is forgotten */
+    says(&s, GS_AT_FLOOR, "a gradient is infinite at a scale of 5.96046e-08: 1 step");
     s = make("apex", "init=0x1p+24");
     flag(&s, 0);
     says(&s, GS_AT_CEILING, "the scale is at its ceiling, 1.67772e+07: ");
@@ -820,6 +873,39 @@ static void test_health(void)
     says(&s, GS_HEALTHY, "the scaler is disabled");
     char tiny[8];
     CHECK(strlen(gs_scaler_explain(tiny, sizeof tiny, &s, NULL, 0)) == 7);
+}
+
+/* The histogram policy, from gradients to verdict: gs_tensors_exponents feeds the step. */
+static void test_histogram_step(void)
+{
+    enum { N = 1000 };
+    float g[N];
+    const gs_tensor list[] = {{g, N, GS_F32, "g", 0}};
+    gs_scaler s = make("histogram", "band=1");
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, NULL) == GS_OK);
+    /* the largest, scaled; what the scale does then: doubles, holds in the band, halves, backs off
+     */
+    const struct {
+        float top;
+        double factor;
+    } rows[] = {{0x1p+11f, 2}, {0x1p+12f, 1}, {0x1p+13f, 0.5}, {INFINITY, 0.5}};
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        gs_exponents x = {0};
+        gs_step step;
+        for (int k = 0; k < N; k++)
+            g[k] = k % 2 ? 0 : 1;
+        g[N / 2] = rows[i].top;
+        CHECK(gs_tensors_exponents(ctx, list, 1, &x, NULL) == GS_OK);
+        gs_step_begin(&step, &s);
+        gs_step_exponents(&step, &s, &x);
+        CHECK(step.elements == (isinf(rows[i].top) ? N - 1u : N));
+        const gs_verdict v = gs_step_end(&step, &s);
+        CHECK(v.action == (isinf(rows[i].top) ? GS_SKIP : GS_APPLY));
+        CHECK_MSG(v.scale == step.scale * rows[i].factor, "row %zu: %g to %g", i, step.scale,
+                  v.scale);
+    }
+    gs_context_free(ctx);
 }
 
 TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_abandon},
@@ -842,4 +928,4 @@ TESTS({"reasons", test_reasons}, {"end_twice_and_abandon", test_end_twice_and_ab
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches},
-      {"health", test_health})
+      {"health", test_health}, {"histogram_step", test_histogram_step})

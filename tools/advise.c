@@ -163,7 +163,7 @@ static void say_bf16(advise *a)
 {
     const survey *s = &a->total;
     advice *d = &a->advice;
-    const gs_rounding *r = &s->bf16[0];
+    const gs_rounded *r = &s->bf16[0];
     const size_t n = sizeof d->bf16;
     const int k = bf16_scale(s);
     char lost[24], over[24], scale[48];
@@ -216,7 +216,7 @@ static void say_f16(advise *a)
     const survey *s = &a->total;
     advice *d = &a->advice;
     const size_t n = sizeof d->f16;
-    const gs_rounding *one = &s->f16[0], *then = &s->f16[d->log2_scale > 0 ? d->log2_scale : 0];
+    const gs_rounded *one = &s->f16[0], *then = &s->f16[d->log2_scale > 0 ? d->log2_scale : 0];
     char scale[48], safe[48], largest[24], buffers[4][24];
     const char *lost = none(advise_percent(buffers[0], survey_share(s, then->flushed)));
     const char *lost_now = none(advise_percent(buffers[1], survey_share(s, one->flushed)));

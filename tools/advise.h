@@ -11,11 +11,11 @@ enum { SCALES = GS_MAX_LOG2_SCALE + 1 };
 /* Of a tensor, or of all. Shares are of `nonzero`, the finite values that are not zero. */
 typedef struct survey {
     uint64_t elements, zero, inf, nan, nonzero;
-    float amax;                            /* finite values */
-    uint64_t first_bad;                    /* index of the first Inf or NaN, GS_NONE */
-    int low, high;                         /* exponents: 2^low <= |x| < 2^(high+1); if nonzero */
-    uint64_t *counts;                      /* [high - low + 1], by exponent; NULL if nonzero is 0 */
-    gs_rounding f16[SCALES], bf16[SCALES]; /* by log2 of the scale */
+    float amax;                           /* finite values */
+    uint64_t first_bad;                   /* index of the first Inf or NaN, GS_NONE */
+    int low, high;                        /* exponents: 2^low <= |x| < 2^(high+1); if nonzero */
+    uint64_t *counts;                     /* [high - low + 1], by exponent; NULL if nonzero is 0 */
+    gs_rounded f16[SCALES], bf16[SCALES]; /* by log2 of the scale */
     int safe; /* log2 of the largest scale with amax * scale <= 65504; if nonzero */
 } survey;
 

@@ -192,7 +192,7 @@ static void histogram_section(FILE *f, const advise *a)
 
 static double share_of(const survey *s, int k, int which)
 {
-    const gs_rounding *r = &s->f16[k];
+    const gs_rounded *r = &s->f16[k];
     return survey_share(s, which == 0 ? r->flushed : which == 1 ? r->subnormal : r->overflow);
 }
 

@@ -11,7 +11,7 @@ static const char *const verdicts[] = {
     [ADVISE_TOO_SMALL] = "too_small", [ADVISE_TOO_LARGE] = "too_large",
 };
 
-static void format_object(json_writer *j, const char *key, const gs_rounding *r)
+static void format_object(json_writer *j, const char *key, const gs_rounded *r)
 {
     json_object(j, key);
     json_array(j, "flushed");

@@ -97,7 +97,7 @@ static void print_histogram(const survey *s, int scale, bool ascii)
 
 /* ---- tables ---- */
 
-static void share_cells(cli_table *t, const survey *s, const gs_rounding *r)
+static void share_cells(cli_table *t, const survey *s, const gs_rounded *r)
 {
     char text[24];
     cli_table_cell(t, "%s", advise_percent(text, survey_share(s, r->flushed)));

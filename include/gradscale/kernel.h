@@ -161,18 +161,18 @@ GS_API void gs_exponents_add_f64(gs_exponents *sum, const double *src, size_t n,
 GS_API void gs_exponents_merge(gs_exponents *into, const gs_exponents *from);
 
 /* What x * 2^k rounded to nearest even becomes, counted over the finite x. */
-typedef struct gs_rounding {
+typedef struct gs_rounded {
     uint64_t zero;      /* was zero */
     uint64_t flushed;   /* becomes zero, and was not */
     uint64_t subnormal; /* becomes a subnormal: loses bits, or all but has */
     uint64_t overflow;  /* becomes an infinity */
-} gs_rounding;
+} gs_rounded;
 
 enum { GS_MAX_LOG2_SCALE = 24 };
 
 /* half: GS_F16 or GS_BF16; log2_scale: 0 to 24. */
 GS_API gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale,
-                                 gs_rounding *out);
+                                 gs_rounded *out);
 
 #ifdef __cplusplus
 }

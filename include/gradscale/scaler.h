@@ -229,7 +229,7 @@ typedef struct gs_step {
     double scale;                   /* multiply the loss by it */
     double inverse;                 /* multiply the gradients by it: 1 / scale */
     gs_stats stats;                 /* of the scaled gradients, merged */
-    uint64_t elements, above, near; /* see gs_finding; from gs_step_bins */
+    uint64_t elements, above, near; /* see gs_finding; from gs_step_exponents */
     uint8_t looked;                 /* something was reported */
     uint8_t amax_known;
     uint8_t flagged;  /* by gs_step_flag */
@@ -258,8 +258,8 @@ GS_API void gs_step_scan(gs_step *step, const gs_stats *stats);
  * itself Inf or NaN if there was one. */
 GS_API void gs_step_flag(gs_step *step, int found);
 GS_API void gs_step_amax(gs_step *step, double amax);
-/* bins of gs_tensors_exponents of the scaled gradients, for `histogram`. */
-GS_API void gs_step_bins(gs_step *step, const gs_scaler *scaler, const uint64_t bins[256]);
+/* gs_tensors_exponents of the scaled gradients, for `histogram`. */
+GS_API void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x);
 /* The caller has a reason of its own not to apply the step. */
 GS_API void gs_step_reject(gs_step *step);
 /* What another rank, micro-batch or buffer saw. The scales must be equal. */

@@ -76,7 +76,7 @@ void gs_exponents_add_f64(gs_exponents *sum, const double *src, size_t n, gs_sta
  *   emin - mbits - 1   half of the smallest subnormal: an exact tie goes to zero, the rest up
  *   emin - 1           the last half step below the smallest normal rounds up to it
  *   emax               the last half step below the next power rounds up to infinity */
-gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, gs_rounding *out)
+gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, gs_rounded *out)
 {
     if (!x || !out)
         return GS_ENULL;
@@ -86,7 +86,7 @@ gs_status gs_exponents_at(const gs_exponents *x, gs_dtype half, int log2_scale, 
         return GS_ERANGE;
     const gs_format *f = gs_format_of(half);
     const int emax = (1 << (f->exponent_bits - 1)) - 1, emin = 1 - emax;
-    *out = (gs_rounding){.zero = x->zero};
+    *out = (gs_rounded){.zero = x->zero};
     for (int i = 0; i < GS_BINADES; i++) {
         const int e = i - GS_BINADE_OF_ONE + log2_scale;
         if (e < emin - f->mantissa_bits - 1) {

@@ -73,21 +73,22 @@ void gs_step_amax(gs_step *step, double amax)
     gs_step_scan(step, &stats);
 }
 
-/* The edge is an eighth of 2^16: the bin above holds |g| >= 2^13, where Graphcore's edge is
+/* The edge is an eighth of 2^16: the binades from there hold |g| >= 2^13, where Graphcore's edge is
  * 65504 / 8. Gradients of exactly 8188..8191 are the difference. */
-void gs_step_bins(gs_step *step, const gs_scaler *scaler, const uint64_t bins[256])
+void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
 {
     int top;
     frexp(gsi_half_max(scaler) / 8, &top); /* max / 8 < 2^top */
-    const int edge = 127 + top;
+    const int edge = GS_BINADE_OF_ONE + top;
     const int near = edge - (int)scaler->tune[HISTOGRAM_BAND];
-    for (int e = 0; e < 255; e++) {
-        step->elements += bins[e];
-        step->above += e >= edge ? bins[e] : 0;
-        step->near += e >= near ? bins[e] : 0;
+    step->elements += x->zero;
+    for (int i = 0; i < GS_BINADES; i++) {
+        step->elements += x->all[i];
+        step->above += i >= edge ? x->all[i] : 0;
+        step->near += i >= near ? x->all[i] : 0;
     }
     step->looked = 1;
-    step->flagged |= bins[255] > 0;
+    step->flagged |= x->inf > 0 || x->nan > 0;
 }
 
 void gs_step_reject(gs_step *step) { step->rejected = 1; }
@@ -410,17 +411,20 @@ gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *er
                         "several steps can be ended together only with on_overflow=skip: a batch "
                         "that is run again would be applied twice by some");
     gs_step all;
+    size_t open = 0;
     gs_step_begin(&all, scaler);
     for (size_t i = 0; i < n; i++) {
         const gs_verdict v = gs_step_decide(&steps[i], scaler);
         if (steps[i].ended)
             continue;
+        open++;
         gs_step_merge(&all, &steps[i]);
         steps[i].ended = 1;
         steps[i].verdict[0] = (uint8_t)v.action;
         steps[i].verdict[1] = (uint8_t)v.reason;
     }
-    gs_step_end(&all, scaler);
+    if (open > 0)
+        gs_step_end(&all, scaler);
     return GS_OK;
 }
 

@@ -1,9 +1,12 @@
 /* Every recording in tests/traces, written again, byte for byte; and files that lie. */
 #include "test.h"
 
+#include "memory.h"
+
 #include "gradscale/trace.h"
 
 #include <dirent.h>
+#include <unistd.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -105,4 +108,59 @@ static void test_presets_file(void)
     CHECK(presets == 35 && gs_preset_name(35) == NULL);
 }
 
-TESTS({"recordings", test_recordings}, {"presets_file", test_presets_file})
+/* Reads a whole file; the first error, or GS_OK. */
+static gs_status read_file(const char *path, int is_log, const gs_alloc *alloc)
+{
+    gs_error error = {0};
+    gs_status status;
+    if (is_log) {
+        gs_log_file *file;
+        gs_log_row row;
+        int more = 1;
+        status = gs_log_open(&file, path, alloc, &error);
+        while (status == GS_OK && more)
+            status = gs_log_next(&row, &more, file, &error);
+        gs_log_close(file);
+    } else {
+        gs_trace_file *file;
+        const gs_trace *trace;
+        status = gs_trace_open(&file, path, alloc, &error);
+        do
+            status = status == GS_OK ? gs_trace_next(&trace, file, &error) : status;
+        while (status == GS_OK && trace);
+        gs_trace_close(file);
+    }
+    CHECK(status == GS_OK || (error.status == status && strstr(error.text, "out of memory")));
+    return status;
+}
+
+/* Every allocation fails once: NOMEM with a sentence, and nothing is left. */
+static void test_no_memory(void)
+{
+    char path[] = "/tmp/gradscale-log-XXXXXX";
+    const int made = mkstemp(path);
+    FILE *log = made >= 0 ? fdopen(made, "w") : NULL;
+    CHECK(log != NULL);
+    if (!log)
+        return;
+    fputs("{\"found_inf\": 1}\n{\"amax\": 2.5}\n", log);
+    fclose(log);
+    for (int is_log = 0; is_log < 2; is_log++) {
+        size_t k = 1;
+        for (;; k++) {
+            books b = {.fail_at = k};
+            const gs_alloc hook = books_hook(&b);
+            const gs_status status =
+                read_file(is_log ? path : TRACES "/deepspeed-fused.trace", is_log, &hook);
+            CHECK(b.blocks == 0 && b.bytes == 0 && !b.wrong);
+            CHECK(status == (b.calls < k ? GS_OK : GS_ENOMEM));
+            if (b.calls < k || k > 1000)
+                break;
+        }
+        CHECK_MSG(k > 4, "%zu", k);
+    }
+    remove(path);
+}
+
+TESTS({"no_memory", test_no_memory}, {"recordings", test_recordings},
+      {"presets_file", test_presets_file})
