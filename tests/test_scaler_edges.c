@@ -154,6 +154,58 @@ static void test_complete_states(void)
     CHECK(used[0] == used[1] && memcmp(text[0], text[1], used[0]) == 0);
 }
 
+/* A state that is loaded equals the one saved to the last byte, padding too: it can be compared. */
+static void test_loaded_bytes(void)
+{
+    static char text[GS_STATE_TEXT_MAX];
+    static unsigned char bytes[GS_STATE_TEXT_MAX];
+    const gs_scaler s = scaler_of("megatron", NULL);
+    gs_scaler t;
+    size_t used;
+    memset(&t, 0x55, sizeof t);
+    CHECK(gs_scaler_save_text(text, sizeof text, &used, &s) == GS_OK);
+    CHECK(gs_scaler_load_text(&t, text, used, NULL) == GS_OK);
+    CHECK(memcmp(&s, &t, sizeof s) == 0);
+    memset(&t, 0x55, sizeof t);
+    CHECK(gs_scaler_save(bytes, sizeof bytes, &used, &s) == GS_OK);
+    CHECK(gs_scaler_load(&t, bytes, used, NULL) == GS_OK);
+    CHECK(memcmp(&s, &t, sizeof s) == 0);
+}
+
+/* The smallest and largest that a limit may be. */
+static void test_limits(void)
+{
+    gs_scaler s = scaler_of("pytorch", "stuck=1 fail_after=1");
+    CHECK(s.rules.stuck == 1 && s.rules.fail_after == 1);
+    CHECK(gs_scaler_set(&s, "stuck=4294967295", NULL) == GS_OK && s.rules.stuck == UINT32_MAX);
+    CHECK(gs_scaler_set(&s, "fail_after=none", NULL) == GS_OK && s.rules.fail_after == 0);
+    CHECK(gs_scaler_set(&s, "stuck=0", NULL) == GS_ERANGE);
+    CHECK(gs_scaler_set(&s, "stuck=4294967296", NULL) == GS_ERANGE);
+    CHECK(s.rules.stuck == UINT32_MAX);
+}
+
+/* A step that is given up, or skipped because of another, counts as what it was. */
+static void test_abandoned_and_joined(void)
+{
+    gs_scaler a = scaler_of("pytorch", NULL), b = a;
+    gs_step steps[2];
+    gs_step_begin(&steps[0], &a);
+    gs_step_abandon(&steps[0], &a);
+    gs_verdict v[2] = {gs_step_end(&steps[0], &a)};
+    CHECK(v[0].action == GS_SKIP && v[0].reason == GS_REASON_USER);
+
+    gs_scaler *const both[] = {&a, &b};
+    gs_step_begin(&steps[0], &a);
+    gs_step_begin(&steps[1], &b);
+    gs_step_flag(&steps[0], 0);
+    gs_step_flag(&steps[1], 1);
+    gs_group_end(v, steps, both, 2, GS_SKIP_TOGETHER);
+    CHECK(v[0].action == GS_SKIP && v[1].action == GS_SKIP);
+    CHECK(a.counters.applied == 0 && a.counters.skipped[GS_REASON_INF] == 1);
+    CHECK(b.counters.applied == 0 && b.counters.skipped[GS_REASON_INF] == 1);
+    CHECK(gs_scaler_scale(&a) == 65536 && gs_scaler_scale(&b) == 32768);
+}
+
 /* A struct filled by hand can hold a word that there is not. */
 static void test_words_that_are_none(void)
 {
