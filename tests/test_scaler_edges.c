@@ -287,7 +287,9 @@ static void test_factor_of_a_window(void)
 }
 
 TESTS({"hexadecimal", test_hexadecimal}, {"impossible_states", test_impossible_states},
-      {"complete_states", test_complete_states}, {"words_that_are_none", test_words_that_are_none},
+      {"complete_states", test_complete_states}, {"loaded_bytes", test_loaded_bytes},
+      {"limits", test_limits}, {"abandoned_and_joined", test_abandoned_and_joined},
+      {"words_that_are_none", test_words_that_are_none},
       {"retry_of_a_constant_scale", test_retry_of_a_constant_scale},
       {"edge_of_the_histogram", test_edge_of_the_histogram},
       {"factor_of_a_window", test_factor_of_a_window})
