@@ -1,7 +1,7 @@
 #!/bin/sh
 # Breaks the library, one line at a time, and expects the tests to notice.
 #
-#   tests/mutants.sh [COUNT [SEED]]
+#   [WHERE=FILES] tests/mutants.sh [COUNT [SEED]]
 #
 # Every wrong of tests/mutants.txt, and COUNT more drawn by SEED from the mechanical ones
 # (mutants.awk), must be caught by a suite, or by a sanitizer in it. tests/mutants-equal.txt lists,
@@ -16,7 +16,7 @@
 
 count=${1:-40} seed=${2:-1}
 unset MAKEFLAGS
-where="src/num/*.[ch] src/scaler/*.[ch] src/kernel/ref.c src/kernel/stats.c"
+where=${WHERE:-src/num/*.[ch] src/scaler/*.[ch] src/kernel/ref.c src/kernel/stats.c}
 flags='-O2 -g0 -w'
 
 # ---- one mutant: mutants.sh --one WORK NUMBER ----
@@ -38,9 +38,8 @@ relevant()
     base) set -- test_base test_oom test_lists ;;
     num) set -- test_num test_halves test_lists checkkern ;;
     kernel) set -- test_lists test_oom checkkern test_optim checkoptim ;;
-    scaler) set -- test_scaler_steps test_traces test_scaler test_scaler_sim ;;
     optim) set -- test_optim test_parity checkoptim ;;
-    *) set -- $(cd "$work/tree/build/tests" && ls | grep "_$1") ;;
+    *) set -- $(grep "_$1" "$work/times" | sort -n | cut -d' ' -f2) ;;
     esac
     echo "$@"
 }
