@@ -224,9 +224,9 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
                        .n = s->n,
                        .k = s->k,
                        .batch = 1,
-                       .a = {x->a[of], types[of], lda, .transposed = ta},
-                       .b = {x->b[of], types[of], ldb, .transposed = tb},
-                       .c = {x->c, GS_F32, s->n}};
+                       .a = {.data = x->a[of], .dtype = types[of], .stride = lda, .transposed = ta},
+                       .b = {.data = x->b[of], .dtype = types[of], .stride = ldb, .transposed = tb},
+                       .c = {.data = x->c, .dtype = GS_F32, .stride = s->n}};
     const double start = bench_now();
     const gs_status status = gs_gemm_run(r->ctx, &g);
     if (status != GS_OK)

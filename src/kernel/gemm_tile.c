@@ -197,6 +197,19 @@ static place_b next_panel(const run *r, place_b at)
     return (place_b){at.first, at.first, at.j + r->isa->nr};
 }
 
+/* Part of a panel of b: 16 of its columns, or a line of each of its rows. `idle` if there is none.
+ */
+static gsi_ahead ahead_b(const run *r, place_b at, size_t part, gsi_ahead idle)
+{
+    const gs_matrix *b = &r->g->b;
+    const size_t a_line = GSI_ALIGN / gsi_size_of(b->dtype), k0 = at.block * GSI_KC;
+    const size_t j = at.j + part * (b->transposed ? 16 : a_line);
+    if (j >= min_size(at.j + r->isa->nr, r->t.n) || b->patches || b->group)
+        return idle;
+    return b->transposed ? look_ahead(b, r->b_data, r->t.j0 + j, k0, true)
+                         : look_ahead(b, r->b_data, k0, r->t.j0 + j, false);
+}
+
 /* What to ask for while rows [i, i + mr) are multiplied by the panel at `at`: the rows of a that
  * are packed next, in the first column of panels; else c, which is written soon; a part of b's next
  * panel. `idle` is a place that costs nothing. */
@@ -204,7 +217,7 @@ static void set_ahead(gsi_ahead ahead[2], const run *r, place_b at, size_t i, co
                       const void *idle)
 {
     const gs_gemm *g = r->g;
-    const gs_matrix *a = &g->a, *b = &g->b;
+    const gs_matrix *a = &g->a;
     const size_t ahead_rows = a->transposed ? GROUP * r->isa->mr : r->isa->mr;
     const size_t k0 = at.block * GSI_KC;
     ahead[0] = ahead[1] = (gsi_ahead){(uintptr_t)idle, 0, 0};
@@ -217,14 +230,10 @@ static void set_ahead(gsi_ahead ahead[2], const run *r, place_b at, size_t i, co
         ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * gsi_size_of(g->c.dtype), GSI_ALIGN};
     }
 
-    const place_b next = next_panel(r, at);
-    const size_t a_line = GSI_ALIGN / gsi_size_of(b->dtype), part = i / r->isa->mr;
-    const size_t off = part * (b->transposed ? 16 : a_line);
-    if (next.j < r->t.n && off < min_size(r->t.n - next.j, r->isa->nr) && !b->patches && !b->group)
-        ahead[1] =
-            b->transposed
-                ? look_ahead(b, r->b_data, r->t.j0 + next.j + off, next.block * GSI_KC, true)
-                : look_ahead(b, r->b_data, next.block * GSI_KC, r->t.j0 + next.j + off, false);
+    const size_t part = i / r->isa->mr;
+    ahead[1] = ahead_b(r, next_panel(r, at), part, ahead[1]);
+    if (r->p.panels == 1) /* few rows: all of the panel while there is time */
+        ahead[0] = ahead_b(r, next_panel(r, at), part + 1, ahead[0]);
 }
 
 /* All rows of the tile times a panel of b. */
