@@ -656,7 +656,7 @@ static bool check_row(const row *r, any_fn *ref, any_fn *fn, const char *isa)
         memset(&t, 0, sizeof t);
         t.kind = (fill_kind)(trial % FILLS);
         t.n = trial < 131 * FILLS ? (size_t)(trial / FILLS) : below(LONGEST);
-        t.rows = below(8) == 0 ? below(150) : below(6);
+        t.rows = below(8) == 0 ? below(70) : below(6);
         t.cols = trial < 131 * FILLS ? t.n : below(LONGEST) / (t.rows + 1);
         t.stride = t.cols + below(3) * below(9);
         t.counted = below(2);

@@ -553,11 +553,74 @@ static void test_pooling_nan(void)
     CHECK(y == low && from == 0);
 }
 
-/* ---- counts, conversions, hostile rows ---- */
+/* ---- the order of sums, counts, conversions, hostile rows ---- */
+
+/* rows.h, word by word: a sum over a row, and one over a column. */
+static float row_order(const float *x, size_t n)
+{
+    float total[GSI_LANES] = {0}, part[GSI_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        part[i % GSI_LANES] += x[i];
+        if (i % GSI_BLOCK == GSI_BLOCK - 1 || i == n - 1)
+            for (size_t l = 0; l < GSI_LANES; l++) {
+                total[l] += part[l];
+                part[l] = 0;
+            }
+    }
+    for (size_t half = GSI_LANES / 2; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            total[l] += total[l + half];
+    return total[0];
+}
+
+static float column_order(const float *x, size_t rows, size_t stride)
+{
+    float total = 0;
+    for (size_t block = 0; block < rows; block += 64) {
+        const size_t end = rows - block < 64 ? rows : block + 64;
+        float part = 0;
+        size_t r = block;
+        for (; r + 4 <= end; r += 4)
+            part +=
+                (x[r * stride] + x[(r + 1) * stride]) + (x[(r + 2) * stride] + x[(r + 3) * stride]);
+        for (; r < end; r++)
+            part += x[r * stride];
+        total += part;
+    }
+    return total;
+}
+
+static void test_order(void)
+{
+    static float squares[ROOM], sums[ROOM], mean[ROOM], m2[ROOM];
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const size_t n = 1 + below(5000), cols = 1 + below(70), rows = 1 + below(400);
+        array *x = filled(0, n, GS_F32, 1);
+        const array *none = filled(1, n, GS_F32, 0);
+        for (size_t i = 0; i < n; i++)
+            squares[i] = x->at.f[i] * x->at.f[i];
+        CHECK(gsi_bits(k->square_error(in(x), in(none), n)) == gsi_bits(row_order(squares, n)));
+
+        x = filled(0, rows * cols, GS_F32, 1);
+        k->colsum(sums, in(x), (gsi_in){NULL, GS_F32}, rows, cols, cols);
+        k->moments(mean, m2, in(x), rows, cols);
+        for (size_t c = 0; c < cols; c++) {
+            CHECK(gsi_bits(sums[c]) == gsi_bits(column_order(x->at.f + c, rows, cols)));
+            for (size_t r = 0; r < rows; r++) {
+                const float off = x->at.f[r * cols + c] - mean[c];
+                squares[r] = off * off;
+            }
+            CHECK(gsi_bits(m2[c]) == gsi_bits(column_order(squares, rows, 1)));
+        }
+    }
+}
 
 /* What is counted is what narrowing the f32 result does. */
 static void test_counts(void)
 {
+    /* flushed, subnormal, overflow: f16, bf16, f32 */
+    static const uint32_t limits[] = {0x33000001, 0x387FE000, 0x38800000, 0x477FF000, 0x00008001,
+                                      0x007F8000, 0x7F7F8000, 0x00000001, 0x00800000, 0x7F7FFFFF};
     static float exact[ROOM];
     for (int trial = 0; trial < TRIALS; trial++) {
         const size_t n = 1 + below(3000);
@@ -566,6 +629,11 @@ static void test_counts(void)
             x->at.f[i] *= (float)ldexp(1, (int)below(60) - 40) * (float)(below(8) > 0);
         if (below(2))
             x->at.f[below(n)] = gsi_float(0x7FC00000);
+        for (size_t i = 0; i < n; i++) /* around every limit */
+            if (below(4) == 0) {
+                x->at.f[i] = gsi_float(limits[below(GSI_COUNT(limits))] + (uint32_t)below(3) - 1);
+                z->at.f[i] = below(2) ? 1 : -1;
+            }
         array *y = some(2, n, 1);
         gsi_counts c = {.zero = 3, .first_bad = 77}, want = c;
         k->mul((gsi_out){exact, GS_F32, NULL}, in(x), in(z), n);
@@ -652,5 +720,5 @@ TESTS({"elementwise", test_elementwise}, {"broadcast", test_broadcast},
       {"layernorm", test_layernorm}, {"batchnorm", test_batchnorm}, {"softmax", test_softmax},
       {"cross_entropy", test_cross_entropy}, {"embedding", test_embedding},
       {"dropout", test_dropout}, {"fake_quant", test_fake_quant}, {"pooling", test_pooling},
-      {"pooling_nan", test_pooling_nan}, {"counts", test_counts}, {"conversions", test_conversions},
-      {"hostile_rows", test_hostile_rows})
+      {"pooling_nan", test_pooling_nan}, {"order", test_order}, {"counts", test_counts},
+      {"conversions", test_conversions}, {"hostile_rows", test_hostile_rows})
