@@ -55,12 +55,14 @@ LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
 SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
              $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
 ifeq ($(SAN),thread) # the others have one thread, and it is slow
-SUITES  := $(filter-out %/checkkern %/test_num %/test_halves,$(SUITES))
+SUITES  := $(filter-out $(addprefix %/,checkkern checkrows checkoptim test_num test_halves test_math \
+             test_rows),$(SUITES))
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
 ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
-             test_scaler_steps test_gemm checkkern checkrows),$(SUITES))
+             test_scaler_steps test_gemm test_math test_rows test_optim checkkern checkrows \
+             checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))

@@ -119,7 +119,7 @@ static float one_of(const float *list, size_t n) { return list[below((uint32_t)n
 static gsi_sgd any_sgd(void)
 {
     return (gsi_sgd){.unscale = ONE_OF(1, 0x1p-16f, 0.3f, 0x1p+28f, 0x1p-40f),
-                     .limit = ONE_OF(FLT_MAX, 1, 1e-3f, 1e-30f),
+                     .limit = ONE_OF(INFINITY, INFINITY, FLT_MAX, 1, 1e-3f, 1e-30f),
                      .lr = ONE_OF(0.1f, 1e-3f, 1e-30f, 0, 1e6f),
                      .momentum = ONE_OF(0.9f, 0, 0.5f, 0.999f),
                      .gain = ONE_OF(1, 0.5f, 0.1f),
@@ -130,7 +130,7 @@ static gsi_sgd any_sgd(void)
 static gsi_adam any_adam(void)
 {
     return (gsi_adam){.unscale = ONE_OF(1, 0x1p-16f, 0.3f, 0x1p+28f, 0x1p-40f),
-                      .limit = ONE_OF(FLT_MAX, 1, 1e-3f, 1e-30f),
+                      .limit = ONE_OF(INFINITY, INFINITY, FLT_MAX, 1, 1e-3f, 1e-30f),
                       .beta1 = ONE_OF(0.9f, 0, 0.5f),
                       .rest1 = ONE_OF(0.1f, 1, 0.5f),
                       .beta2 = ONE_OF(0.999f, 0, 0.95f),
@@ -147,7 +147,7 @@ static gsi_adam any_adam(void)
 static gsi_factor any_factor(void)
 {
     return (gsi_factor){.unscale = ONE_OF(1, 0x1p-16f, 0.3f, 0x1p+28f),
-                        .limit = ONE_OF(FLT_MAX, 1, 1e-3f),
+                        .limit = ONE_OF(INFINITY, 1, 1e-3f),
                         .eps = (double)ONE_OF(1e-30f, 0, 1e-3f),
                         .lr = ONE_OF(1e-3f, 0.1f, 1e-30f, 0),
                         .retain = ONE_OF(1, 0.99f)};
@@ -327,9 +327,9 @@ static bool check_row(const row *r, any_fn *fn, const char *isa)
 static double time_row(const row *r, any_fn *fn)
 {
     enum { N = 4096 };
-    const gsi_sgd sgd = {1, FLT_MAX, 1e-3f, 0.9f, 1, 0, false};
+    const gsi_sgd sgd = {1, INFINITY, 1e-3f, 0.9f, 1, 0, false};
     const gsi_adam adam = {.unscale = 1,
-                           .limit = FLT_MAX,
+                           .limit = INFINITY,
                            .beta1 = 0.9f,
                            .rest1 = 0.1f,
                            .beta2 = 0.999f,
@@ -339,7 +339,7 @@ static double time_row(const row *r, any_fn *fn)
                            .eps = 1e-8f,
                            .lr = 1e-3f,
                            .retain = 1};
-    const gsi_factor factor = {1, FLT_MAX, 1e-30, 1e-3f, 1};
+    const gsi_factor factor = {1, INFINITY, 1e-30, 1e-3f, 1};
     double best = 1e9;
     arrays a = lay_out(N, r->from, TAME);
     const gsi_slice s = {a.got[WEIGHT], a.got[COPY], GS_F16, a.got[M], a.got[V], a.grad, false};

@@ -4,8 +4,9 @@
 #   tests/mutants.sh [COUNT [SEED]]
 #
 # Every wrong of tests/mutants.txt, and COUNT more drawn by SEED from the mechanical ones
-# (mutants.awk) must be caught by a suite. tests/mutants-equal.txt lists, with reasons, those that
-# change no result. A mutant that does not compile, or compiles to the same code, does not count.
+# (mutants.awk), must be caught by a suite, or by a sanitizer in it. tests/mutants-equal.txt lists,
+# with reasons, those that change no result. A mutant that does not compile, or compiles to the same
+# code, does not count.
 #
 # In both lists an entry is
 #     # why
@@ -14,6 +15,7 @@
 #     + what replaces it
 
 count=${1:-40} seed=${2:-1}
+unset MAKEFLAGS
 where="src/num/*.[ch] src/scaler/*.[ch] src/kernel/ref.c src/kernel/stats.c"
 flags='-O2 -g0 -w'
 
@@ -35,18 +37,46 @@ relevant()
     case $1 in
     base) set -- test_base test_oom test_lists ;;
     num) set -- test_num test_halves test_lists checkkern ;;
-    kernel) set -- test_lists test_oom checkkern ;;
+    kernel) set -- test_lists test_oom checkkern test_optim checkoptim ;;
+    scaler) set -- test_scaler_steps test_traces test_scaler test_scaler_sim ;;
+    optim) set -- test_optim test_parity checkoptim ;;
     *) set -- $(cd "$work/tree/build/tests" && ls | grep "_$1") ;;
     esac
-    for suite; do
-        echo "build/tests/$suite"
+    echo "$@"
+}
+
+# Builds and runs the relevant suites in a variant until one fails: its name in `caught`. False if
+# it does not compile.
+try() # build directory, make's arguments
+{
+    dir=$1
+    shift
+    for suite in $suites; do
+        own=$(sed -n "s/ $suite\$//p" "$work/times")
+        make -C "$tree" -s "$dir/tests/$suite" CFLAGS="$flags" "$@" || return 1
+        if ! (cd "$tree" && timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
+            caught=$suite
+            return 0
+        fi
     done
+}
+
+trim() { printf '%s\n' "$1" | sed 's/^ *//'; }
+
+# No suite runs the kernels of another CPU.
+absent()
+{
+    case $1 in
+    */avx2.c) ! grep -qw avx2 /proc/cpuinfo ;;
+    */avx512.c) ! grep -qw avx512bw /proc/cpuinfo ;;
+    *) false ;;
+    esac
 }
 
 verdict()
 {
     printf '%s\n' "$1" >"$work/verdict.$n"
-    printf '%-9s %s%s: %s%s\n' "$1" "$file" "${line:+:$line}" "$(echo "$to" | sed 's/^ *//')" "${2:+  ($2)}"
+    printf '%-9s %s%s: %s%s\n' "$1" "$file" "${line:+:$line}" "$(trim "$to")" "${2:+  ($2)}"
 }
 
 one()
@@ -55,31 +85,24 @@ one()
     { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$n"
     export from to line
     tree=$work/tree.$n
-    suites=$(relevant "$(echo "$file" | cut -d/ -f2)")
+    suites=$(relevant "$(echo "$file" | cut -d/ -f2)") caught=
     cp -a "$work/tree" "$tree"
     if ! awk "$replace" "$work/tree/$file" >"$tree/$file"; then
         verdict ROTTEN "the text does not occur once"
-    elif ! make -C "$tree" -s $suites CFLAGS="$flags" >/dev/null 2>&1; then
+    elif absent "$file"; then
+        verdict same "not on this CPU"
+    elif ! try build >/dev/null 2>&1; then
         verdict invalid
-    elif cmp -s "$work/tree/build/libgradscale.a" "$tree/build/libgradscale.a"; then
+    elif [ -n "$caught" ]; then
+        verdict caught "$caught"
+    elif cat "$tree"/build/*.a | cmp -s - "$work/archives"; then
         verdict same
+    elif grep -qxF "$file	$(trim "$from")	$(trim "$to")" "$work/equal"; then
+        verdict equal
+    elif try build-address-undefined SAN=address,undefined >/dev/null 2>&1 && [ -n "$caught" ]; then
+        verdict caught "$caught, sanitized"
     else
-        caught=
-        for suite in $suites; do
-            own=$(sed -n "s/ ${suite##*/}\$//p" "$work/times")
-            if ! (cd "$tree" && timeout -k 1 $((10 + own * 4 / 1000)) "$suite") \
-                >/dev/null 2>&1; then
-                caught=${suite##*/}
-                break
-            fi
-        done
-        if [ -n "$caught" ]; then
-            verdict caught "$caught"
-        elif grep -qxF "$file	$(echo "$from" | sed 's/^ *//')	$(echo "$to" | sed 's/^ *//')" "$work/equal"; then
-            verdict equal
-        else
-            verdict SURVIVED "was: $(echo "$from" | sed 's/^ *//')"
-        fi
+        verdict SURVIVED "was: $(trim "$from")"
     fi
     rm -rf "$tree"
 }
@@ -106,6 +129,9 @@ mkdir "$work/tree"
 cp -a Makefile include src tests tools "$work/tree"
 make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" >"$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
+make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" SAN=address,undefined >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+cat "$work"/tree/build/*.a >"$work/archives"
 for suite in "$work"/tree/build/tests/*; do
     start=$(date +%s%N)
     (cd "$work/tree" && "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

@@ -3,12 +3,13 @@
 #
 # A suite is a program, or a script that gets the path of PROGRAM; its last line is "N passed, N
 # failed". One that crashes, runs out of time or does not count has failed. RUN is put before a
-# program (an emulator); GS_LONG=1 asks the suites for everything, and gives them the time.
+# program (an emulator); GS_LONG=1 asks the suites for everything, and gives them the time; LIMIT is
+# the time in seconds.
 
 program=$1
 shift
-limit=300
-[ -n "${GS_LONG:-}" ] && limit=3600
+limit=${LIMIT:-300}
+[ -n "${GS_LONG:-}" ] && limit=${LIMIT:-3600}
 logs=${BUILD:?}/tests
 mkdir -p "$logs"
 passed=0 failed=0

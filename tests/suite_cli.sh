@@ -242,6 +242,17 @@ if "$gs" info | grep -q '^detected.* avx512'; then
     check "a set includes the lower ones" [ "$(grep -c '^ *"avx2",$' "$tmp/out")" -eq 2 ]
 fi
 
+# ---- bench gemm ----
+
+quick="--seconds 0 --threads 1 --only mini"
+check "bench gemm" prints '^mini proj dw +384 +384 +1024 ' bench gemm $quick
+check "bench gemm, the mean" prints '^mean of training ' bench gemm $quick
+check "bench gemm --json" prints '"bf16_of_f32": [0-9.e-]+,$' bench gemm $quick --json
+check "bench gemm --json is JSON" is_json "$tmp/out"
+check "bench gemm --only" [ "$(grep -c '"name": "mini ' "$tmp/out")" -eq 12 ]
+check "bench gemm --only of nothing" refuses '--only nothing: no shape has this in its name' \
+    bench gemm --only nothing
+
 # ---- bench kernels ----
 
 quick="--sizes 64K,192K --seconds 0 --threads 1,2"

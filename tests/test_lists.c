@@ -219,6 +219,36 @@ static void test_floating_point_modes(void)
         pass_data_free(&d[finite]);
 }
 
+/* Single conversions: every half there and back, quiet. */
+static uint64_t convert_all(void)
+{
+    uint64_t h = 0;
+    for (unsigned c = 0; c < 65536; c++) {
+        const float x = gs_f16_to_f32((uint16_t)c), y = gs_bf16_to_f32((uint16_t)c);
+        uint32_t bits[2];
+        memcpy(&bits[0], &x, 4);
+        memcpy(&bits[1], &y, 4);
+        h = pass_mix(h, (uint64_t)bits[0] << 32 | bits[1]);
+        h = pass_mix(h, (uint64_t)gs_f32_to_f16(x) << 16 | gs_f32_to_bf16(y));
+        h = pass_mix(h, (uint64_t)gs_f32_to_f8e4m3(x, 0) << 8 | gs_f32_to_f8e5m2(y, 1));
+        h = pass_mix(h, gs_f32_to_bf16_stochastic(x, (uint16_t)(c * 40503u)));
+    }
+    return h;
+}
+
+static void test_conversions_in_floating_point_modes(void)
+{
+    const uint64_t want = convert_all();
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        fesetround(modes[i].rounding);
+        set_flush(modes[i].flush);
+        const uint64_t got = convert_all();
+        set_flush(0);
+        fesetround(FE_TONEAREST);
+        CHECK_MSG(got == want, "%s", modes[i].name);
+    }
+}
+
 /* Merging is a pass too. */
 static void test_merge_in_floating_point_modes(void)
 {
@@ -952,6 +982,7 @@ static void test_contexts(void)
 TESTS({"threads", test_threads}, {"callers_threads", test_callers_threads},
       {"instruction_sets", test_instruction_sets}, {"fast_math_caller", test_fast_math_caller},
       {"floating_point_modes", test_floating_point_modes},
+      {"conversions_in_floating_point_modes", test_conversions_in_floating_point_modes},
       {"merge_in_floating_point_modes", test_merge_in_floating_point_modes},
       {"counts", test_counts}, {"sum_of_squares_range", test_sum_of_squares_range},
       {"first_offender", test_first_offender}, {"scale_and_convert", test_scale_and_convert},

@@ -636,10 +636,54 @@ static void test_adafactor(void)
     rig_close(&r);
 }
 
+/* More than one tile down and across: the means, and the same weights with any threads. */
+static void test_adafactor_tiles(void)
+{
+    enum { ROWS = 1100, COLS = 1030 };
+    static float w[ROWS * COLS], g[ROWS * COLS];
+    uint64_t ends[2];
+    for (int k = 0; k < 2; k++) {
+        gs_context *ctx;
+        gs_optim *optim;
+        gs_scaler scaler;
+        gs_step step;
+        gs_optim_config config;
+        CHECK(gs_context_create(&ctx, &(gs_config){.threads = k ? 3 : 1}) == GS_OK);
+        CHECK(gs_scaler_init(&scaler, "static:1", NULL) == GS_OK);
+        CHECK(gs_optim_config_init(&config, "adafactor", NULL) == GS_OK);
+        const gs_weight list[] = {{.name = "w", .rows = ROWS, .cols = COLS, .data = w, .grad = g}};
+        for (size_t i = 0; i < ROWS * COLS; i++) {
+            w[i] = 1;
+            g[i] = noise(3, i) * (float)(1 + i / COLS) * (float)(1 + i % COLS);
+        }
+        CHECK(gs_optim_create(&optim, ctx, list, 1, &config) == GS_OK);
+        gs_step_begin(&step, &scaler);
+        CHECK(gs_optim_step(optim, &step, &scaler, NULL) == GS_OK);
+        const float *row = gs_optim_slot(optim, 0, GS_SLOT_ROW).data;
+        const float *col = gs_optim_slot(optim, 0, GS_SLOT_COL).data;
+        for (size_t r = 0; r < ROWS; r += 13) {
+            double sum = 0;
+            for (size_t c = 0; c < COLS; c++)
+                sum += (double)g[r * COLS + c] * (double)g[r * COLS + c];
+            CHECK(fabs((double)row[r] / (sum / COLS) - 1) < 1e-6);
+        }
+        for (size_t c = 0; c < COLS; c += 13) {
+            double sum = 0;
+            for (size_t r = 0; r < ROWS; r++)
+                sum += (double)g[r * COLS + c] * (double)g[r * COLS + c];
+            CHECK(fabs((double)col[c] / (sum / ROWS) - 1) < 1e-6);
+        }
+        ends[k] = hash(0, w, sizeof w);
+        gs_optim_free(optim);
+        gs_context_free(ctx);
+    }
+    CHECK(ends[0] == ends[1]);
+}
+
 /* ---- weights and moments in half types ---- */
 
 /* The mean of the weights after many steps of +1e-4, of weights of 1 whose spacing is 2^-7. */
-static double drift(const char *rounding)
+static double drift(const char *rounding, double *unmoved)
 {
     enum { N = 1 << 16, STEPS = 100 };
     static uint16_t w[N];
@@ -667,8 +711,11 @@ static double drift(const char *rounding)
         gs_step_begin(&step, &scaler);
         CHECK(gs_optim_step(optim, &step, &scaler, NULL) == GS_OK);
     }
-    for (size_t i = 0; i < N; i++)
+    *unmoved = 0;
+    for (size_t i = 0; i < N; i++) {
         mean += (double)gs_bf16_to_f32(w[i]) / N;
+        *unmoved += (gs_bf16_to_f32(w[i]) == 1) / (double)N;
+    }
     gs_optim_free(optim);
     gs_context_free(ctx);
     return mean;
@@ -676,9 +723,14 @@ static double drift(const char *rounding)
 
 static void test_rounding(void)
 {
-    CHECK(drift("nearest") == 1);
-    CHECK_MSG(fabs(drift("stochastic") - 1.01) < 1.5e-4 /* 4 sigma */, "%g", drift("stochastic"));
-    CHECK(drift("kahan") == 1.0078125); /* the nearest to 1.01, and the rest is not lost */
+    double unmoved;
+    CHECK(drift("nearest", &unmoved) == 1 && unmoved == 1);
+    const double mean = drift("stochastic", &unmoved);
+    CHECK_MSG(fabs(mean - 1.01) < 1.5e-4, "%g", mean); /* 4 sigma */
+    /* every step draws anew: each moves a weight with probability 1e-4 / 2^-7 */
+    CHECK_MSG(fabs(unmoved - pow(1 - 1e-4 * 128, 100)) < 0.01, "%g", unmoved);
+    /* the nearest to 1.01, and the rest is not lost */
+    CHECK(drift("kahan", &unmoved) == 1.0078125 && unmoved == 0);
 }
 
 static void test_half_moments(void)
@@ -980,7 +1032,8 @@ TESTS({"skip", test_skip}, {"skips_leave_no_trace", test_skips_leave_no_trace},
       {"unscaled", test_unscaled}, {"schedules", test_schedules},
       {"schedule_counts_applied", test_schedule_counts_applied}, {"ema", test_ema},
       {"no_decay", test_no_decay}, {"lamb", test_lamb}, {"adafactor", test_adafactor},
-      {"rounding", test_rounding}, {"half_moments", test_half_moments},
-      {"moment_scale", test_moment_scale}, {"tiny", test_tiny}, {"bad_settings", test_bad_settings},
-      {"bad_weights", test_bad_weights}, {"bad_steps", test_bad_steps}, {"store", test_store},
+      {"adafactor_tiles", test_adafactor_tiles}, {"rounding", test_rounding},
+      {"half_moments", test_half_moments}, {"moment_scale", test_moment_scale}, {"tiny", test_tiny},
+      {"bad_settings", test_bad_settings}, {"bad_weights", test_bad_weights},
+      {"bad_steps", test_bad_steps}, {"store", test_store},
       {"no_memory_in_a_step", test_no_memory_in_a_step}, {"out_of_memory", test_out_of_memory})

@@ -368,8 +368,8 @@ static void check_cross_entropy(shape s, float size)
             const double depth = top + log(sum) - get(x, r * s.cols + c), p = exp(-depth);
             const double hot = c == (size_t)target[r] ? 1 : 0;
             /* the rounding of lse and of the difference counts in e^(x - lse) */
-            const double size = p * (2 + (depth + fabs(top)) / 16) + hot + 0x1p-104;
-            NEAR(d, r * s.cols + c, ignored ? 0 : (p - hot) * (double)seed, size * (double)seed);
+            const double weight = p * (2 + (depth + fabs(top)) / 16) + hot + 0x1p-104;
+            NEAR(d, r * s.cols + c, ignored ? 0 : (p - hot) * (double)seed, weight * (double)seed);
         }
     }
     /* in place over the logits: the same bits */

@@ -11,6 +11,7 @@
 
 int bench_kernels(int argc, char **argv);
 int bench_optim(int argc, char **argv);
+int bench_gemm(int argc, char **argv);
 
 double bench_now(void); /* seconds on a clock that only goes forward */
 

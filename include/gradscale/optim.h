@@ -18,7 +18,7 @@
  * moment, average and counter moves, or none does, bit for bit. Gradients are unscaled, clipped
  * and used in the same pass. Threads and instruction sets change no bit of it.
  *
- * Numbers below 1.3e-29 (2^-96) count as zero in everything the optimizer stores: doc/optim.md.
+ * Numbers below 2.5e-29 (2^-95) count as zero in everything the optimizer stores: doc/optim.md.
  */
 #ifndef GRADSCALE_OPTIM_H
 #define GRADSCALE_OPTIM_H

@@ -13,7 +13,7 @@ struct gs_context {
     unsigned cpu;
     gsi_pool *pool; /* NULL: the caller's parallel-for */
     gs_parallel parallel;
-    size_t workers; /* bodies of a loop that may run at once: what needs scratch for each */
+    size_t workers;    /* bodies of a loop that may run at once: what needs scratch for each */
     gsi_arena scratch; /* partial results of a pass */
     gs_error error;
 };

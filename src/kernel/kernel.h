@@ -49,9 +49,10 @@ enum { GSI_LANES = 32, GSI_BLOCK = 512 };
 #define GSI_SUM_MIN 0x2B800000u /* 2^-40: a square below 2^-126 is then lost in rounding anyway */
 #define GSI_SUM_MAX 0x5D800000u /* 2^60: 16 squares stay below 2^125 */
 
+/* A block of zeros adds zeros either way; in f32 in a third of the time. */
 static inline bool gsi_sums_in_f32(uint32_t top)
 {
-    return top >= GSI_SUM_MIN && top <= GSI_SUM_MAX;
+    return top == 0 || (top >= GSI_SUM_MIN && top <= GSI_SUM_MAX);
 }
 
 /*    name              family      source  destination */
@@ -93,7 +94,7 @@ typedef struct gsi_kernels {
 #undef X
 } gsi_kernels;
 
-/* The reference. Variants run it over the elements that are left after their last full vector. */
+/* The reference: what a variant does not have, and what all are compared with. */
 extern const gsi_kernels gsi_ref;
 
 /* Starts from the reference, then overrides it up the ladder of the sets in `cpu`. */

@@ -2,14 +2,14 @@
  *
  * What is tiny is zero, by rule, so that no subnormal number is ever computed with:
  *
- *   keep(x)    0 where |x| < 2^-96     everything stored, the unscaled gradient, and whatever is
+ *   keep(x)    0 where |x| < 2^-95     everything stored, the unscaled gradient, and whatever is
  *                                      multiplied by a setting that may exceed 1
- *   term(x)    0 where |x| < 2^-125    the two products that make v: 2^-96 would cut it too early
+ *   term(x)    0 where |x| < 2^-125    the two products that make v: 2^-95 would cut it too early
  *
  * The passes run with flush-to-zero and subnormals-are-zero set, where an operation costs the same
  * whatever its operands are. That flushing is not the same everywhere (x86 decides after rounding,
  * Arm before), but it touches only results below 2^-125. Such a result is dropped by term(); or it
- * is one of two addends, and a sum is the other addend, if that reaches 2^-96, or is dropped by
+ * is one of two addends, and a sum is the other addend, if that reaches 2^-95, or is dropped by
  * keep(). So every instruction set gives the same bits, with flushing and without.
  *
  * The contract is that of kernel/kernel.h, NaN excepted: where the reference has one, so has every
@@ -20,8 +20,9 @@
 
 #include "kernel/kernel.h"
 
-#define GSI_KEEP 0x0F800000u /* bits of 2^-96, 1.3e-29 */
-#define GSI_TERM 0x01000000u /* bits of 2^-125, 2.4e-38 */
+/* Bits of the exponent: none of them is set where |x| < 2^-95, 2.5e-29, or < 2^-125, 2.4e-38. */
+#define GSI_KEEP 0x70000000u
+#define GSI_TERM 0x7F000000u
 
 /* Where a stretch lies. All arrays have the same length. */
 typedef struct gsi_slice {
@@ -36,7 +37,7 @@ typedef struct gsi_slice {
 /* Every gradient becomes g = keep(clamp(grad * unscale, -limit, limit)) first. */
 typedef struct gsi_sgd {
     float unscale; /* clip / scale, at most 2^28 */
-    float limit;   /* clipping by value; FLT_MAX: none */
+    float limit;   /* clipping by value; infinite: none */
     float lr, momentum;
     float gain; /* 1 - dampening; 1 in the first step */
     float l2;

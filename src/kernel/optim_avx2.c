@@ -5,14 +5,16 @@
 #if defined(__x86_64__)
 #include "kernel/avx2.h"
 
+#include <float.h>
+
 typedef enum step_op { SGD, ADAM, LAMB, LAMB_STEP, FACTOR_STEP } step_op;
 
 /* The settings in registers; see optim_avx512.c. */
 typedef struct settings {
-    __m256 unscale, limit;
+    __m256 unscale, limit, lowest;
     __m256 lr, momentum, gain, l2;
     __m256 beta1, rest1, beta2, rest2, root, unbias, eps, retain;
-    bool nesterov, rooted;
+    bool clips, decays, nesterov, rooted;
     __m256 row;
     const float *col;
 } settings;
@@ -21,10 +23,13 @@ INLINE settings sgd_settings(const gsi_sgd *set)
 {
     return (settings){.unscale = _mm256_set1_ps(set->unscale),
                       .limit = _mm256_set1_ps(set->limit),
+                      .lowest = _mm256_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm256_set1_ps(set->lr),
                       .momentum = _mm256_set1_ps(set->momentum),
                       .gain = _mm256_set1_ps(set->gain),
                       .l2 = _mm256_set1_ps(set->l2),
+                      .decays = set->l2 != 0,
                       .nesterov = set->nesterov};
 }
 
@@ -32,8 +37,11 @@ INLINE settings adam_settings(const gsi_adam *set)
 {
     return (settings){.unscale = _mm256_set1_ps(set->unscale),
                       .limit = _mm256_set1_ps(set->limit),
+                      .lowest = _mm256_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm256_set1_ps(set->lr),
                       .l2 = _mm256_set1_ps(set->l2),
+                      .decays = set->l2 != 0,
                       .beta1 = _mm256_set1_ps(set->beta1),
                       .rest1 = _mm256_set1_ps(set->rest1),
                       .beta2 = _mm256_set1_ps(set->beta2),
@@ -49,17 +57,20 @@ INLINE settings factor_settings(const gsi_factor *set, const float *col, float r
 {
     return (settings){.unscale = _mm256_set1_ps(set->unscale),
                       .limit = _mm256_set1_ps(set->limit),
+                      .lowest = _mm256_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm256_set1_ps(set->lr),
                       .retain = _mm256_set1_ps(set->retain),
                       .row = _mm256_set1_ps(row),
                       .col = col};
 }
 
-/* x where its magnitude reaches that of `bits`, else 0. */
-INLINE __m256 from(__m256 x, uint32_t bits)
+/* x where it has a bit of the exponent's, else 0. */
+INLINE __m256 from(__m256 x, uint32_t exponent)
 {
-    const __m256i mag = magnitude(_mm256_castps_si256(x));
-    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(mag, all(bits - 1))), x);
+    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(x), all(exponent));
+    const __m256i tiny = _mm256_cmpeq_epi32(bits, _mm256_setzero_si256());
+    return _mm256_andnot_ps(_mm256_castsi256_ps(tiny), x);
 }
 
 INLINE __m256 keep(__m256 x) { return from(x, GSI_KEEP); }
@@ -68,16 +79,24 @@ INLINE __m256 term(__m256 x) { return from(x, GSI_TERM); }
 /* min and max give their second operand for a NaN, as the comparisons of the reference do. */
 INLINE __m256 gradient(const void *grad, size_t i, gs_dtype type, const settings *c)
 {
-    const __m256 g = _mm256_castsi256_ps(load8(at(grad, i, type), type));
-    const __m256 low = _mm256_sub_ps(_mm256_setzero_ps(), c->limit);
-    return keep(_mm256_max_ps(low, _mm256_min_ps(c->limit, _mm256_mul_ps(g, c->unscale))));
+    __m256 g = _mm256_castsi256_ps(load8(at(grad, i, type), type));
+    g = _mm256_mul_ps(g, c->unscale);
+    if (c->clips)
+        g = _mm256_max_ps(c->lowest, _mm256_min_ps(c->limit, g));
+    return keep(g);
+}
+
+/* With the decay that is added to the gradient. */
+INLINE __m256 decayed(__m256 g, __m256 w, const settings *c)
+{
+    return c->decays ? _mm256_add_ps(g, _mm256_mul_ps(c->l2, w)) : g;
 }
 
 /* ---- 8 elements: from the weights to the new weights ---- */
 
 INLINE __m256 sgd8(const gsi_slice *s, size_t i, gs_dtype type, __m256 w, const settings *c)
 {
-    __m256 d = _mm256_add_ps(gradient(s->grad, i, type, c), _mm256_mul_ps(c->l2, w));
+    __m256 d = decayed(gradient(s->grad, i, type, c), w, c);
     if (s->m) {
         const __m256 old = _mm256_loadu_ps(s->m + i);
         const __m256 m =
@@ -113,7 +132,7 @@ INLINE __m256 moments8(const gsi_slice *s, size_t i, __m256 g, const settings *c
 
 INLINE __m256 adam8(const gsi_slice *s, size_t i, gs_dtype type, __m256 w, const settings *c)
 {
-    const __m256 g = _mm256_add_ps(gradient(s->grad, i, type, c), _mm256_mul_ps(c->l2, w));
+    const __m256 g = decayed(gradient(s->grad, i, type, c), w, c);
     __m256 root;
     const __m256 m = moments8(s, i, g, c, &root);
     return keep(

@@ -6,15 +6,17 @@
 #if defined(__x86_64__)
 #include "kernel/avx512.h"
 
+#include <float.h>
+
 typedef enum step_op { SGD, ADAM, LAMB, LAMB_STEP, FACTOR_STEP } step_op;
 
 /* The settings in registers; a step uses some of them. Copied before the loop: a store through a
  * float pointer could otherwise change them. */
 typedef struct settings {
-    __m512 unscale, limit;
+    __m512 unscale, limit, lowest;
     __m512 lr, momentum, gain, l2;
     __m512 beta1, rest1, beta2, rest2, root, unbias, eps, retain;
-    bool nesterov, rooted;
+    bool clips, decays, nesterov, rooted;
     __m512 row;
     const float *col;
 } settings;
@@ -23,10 +25,13 @@ INLINE settings sgd_settings(const gsi_sgd *set)
 {
     return (settings){.unscale = _mm512_set1_ps(set->unscale),
                       .limit = _mm512_set1_ps(set->limit),
+                      .lowest = _mm512_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm512_set1_ps(set->lr),
                       .momentum = _mm512_set1_ps(set->momentum),
                       .gain = _mm512_set1_ps(set->gain),
                       .l2 = _mm512_set1_ps(set->l2),
+                      .decays = set->l2 != 0,
                       .nesterov = set->nesterov};
 }
 
@@ -34,8 +39,11 @@ INLINE settings adam_settings(const gsi_adam *set)
 {
     return (settings){.unscale = _mm512_set1_ps(set->unscale),
                       .limit = _mm512_set1_ps(set->limit),
+                      .lowest = _mm512_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm512_set1_ps(set->lr),
                       .l2 = _mm512_set1_ps(set->l2),
+                      .decays = set->l2 != 0,
                       .beta1 = _mm512_set1_ps(set->beta1),
                       .rest1 = _mm512_set1_ps(set->rest1),
                       .beta2 = _mm512_set1_ps(set->beta2),
@@ -51,15 +59,18 @@ INLINE settings factor_settings(const gsi_factor *set, const float *col, float r
 {
     return (settings){.unscale = _mm512_set1_ps(set->unscale),
                       .limit = _mm512_set1_ps(set->limit),
+                      .lowest = _mm512_set1_ps(-set->limit),
+                      .clips = set->limit <= FLT_MAX,
                       .lr = _mm512_set1_ps(set->lr),
                       .retain = _mm512_set1_ps(set->retain),
                       .row = _mm512_set1_ps(row),
                       .col = col};
 }
 
-INLINE __mmask16 reaches(__m512 x, uint32_t bits)
+/* The lanes that are not tiny. */
+INLINE __mmask16 reaches(__m512 x, uint32_t exponent)
 {
-    return _mm512_cmpge_epu32_mask(magnitude(_mm512_castps_si512(x)), _mm512_set1_epi32((int)bits));
+    return _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int)exponent));
 }
 
 INLINE __m512 keep(__m512 x) { return _mm512_maskz_mov_ps(reaches(x, GSI_KEEP), x); }
@@ -69,9 +80,17 @@ INLINE __m512 term(__m512 x) { return _mm512_maskz_mov_ps(reaches(x, GSI_TERM), 
 INLINE __m512 gradient(const void *grad, size_t i, gs_dtype type, __mmask16 lanes,
                        const settings *c)
 {
-    const __m512 g = _mm512_castsi512_ps(load16(at(grad, i, type), type, lanes));
-    const __m512 low = _mm512_sub_ps(_mm512_setzero_ps(), c->limit);
-    return keep(_mm512_max_ps(low, _mm512_min_ps(c->limit, _mm512_mul_ps(g, c->unscale))));
+    __m512 g = _mm512_castsi512_ps(load16(at(grad, i, type), type, lanes));
+    g = _mm512_mul_ps(g, c->unscale);
+    if (c->clips)
+        g = _mm512_max_ps(c->lowest, _mm512_min_ps(c->limit, g));
+    return keep(g);
+}
+
+/* With the decay that is added to the gradient. */
+INLINE __m512 decayed(__m512 g, __m512 w, const settings *c)
+{
+    return c->decays ? _mm512_add_ps(g, _mm512_mul_ps(c->l2, w)) : g;
 }
 
 /* ---- 16 elements: from the weights to the new weights ---- */
@@ -79,8 +98,7 @@ INLINE __m512 gradient(const void *grad, size_t i, gs_dtype type, __mmask16 lane
 INLINE __m512 sgd16(const gsi_slice *s, size_t i, gs_dtype type, __mmask16 lanes, __m512 w,
                     const settings *c)
 {
-    const __m512 g = gradient(s->grad, i, type, lanes, c);
-    __m512 d = _mm512_add_ps(g, _mm512_mul_ps(c->l2, w));
+    __m512 d = decayed(gradient(s->grad, i, type, lanes, c), w, c);
     if (s->m) {
         const __m512 old = _mm512_maskz_loadu_ps(lanes, s->m + i);
         const __m512 m =
@@ -107,8 +125,9 @@ INLINE __m512 moments16(const gsi_slice *s, size_t i, __m512 g, __mmask16 lanes,
     if (c->rooted)
         v0 = _mm512_mul_ps(v0, v0);
     const __m512 m = keep(_mm512_add_ps(_mm512_mul_ps(c->beta1, m0), _mm512_mul_ps(c->rest1, g)));
-    const __m512 v = _mm512_add_ps(term(_mm512_mul_ps(c->beta2, v0)),
-                                   term(_mm512_mul_ps(_mm512_mul_ps(c->rest2, g), g)));
+    const __m512 faded = term(_mm512_mul_ps(c->beta2, v0));
+    const __m512 square = _mm512_mul_ps(_mm512_mul_ps(c->rest2, g), g);
+    const __m512 v = _mm512_mask_add_ps(faded, reaches(square, GSI_TERM), faded, square);
     *root = _mm512_sqrt_ps(v);
     _mm512_mask_storeu_ps(s->m + i, lanes, m);
     _mm512_mask_storeu_ps(s->v + i, lanes, c->rooted ? *root : v);
@@ -118,7 +137,7 @@ INLINE __m512 moments16(const gsi_slice *s, size_t i, __m512 g, __mmask16 lanes,
 INLINE __m512 adam16(const gsi_slice *s, size_t i, gs_dtype type, __mmask16 lanes, __m512 w,
                      const settings *c)
 {
-    const __m512 g = _mm512_add_ps(gradient(s->grad, i, type, lanes, c), _mm512_mul_ps(c->l2, w));
+    const __m512 g = decayed(gradient(s->grad, i, type, lanes, c), w, c);
     __m512 root;
     const __m512 m = moments16(s, i, g, lanes, c, &root);
     return keep(

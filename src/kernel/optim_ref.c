@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-static inline float keep(float x) { return gsi_magnitude(gsi_bits(x)) < GSI_KEEP ? 0 : x; }
-static inline float term(float x) { return gsi_magnitude(gsi_bits(x)) < GSI_TERM ? 0 : x; }
+static inline float keep(float x) { return gsi_bits(x) & GSI_KEEP ? x : 0; }
+static inline float term(float x) { return gsi_bits(x) & GSI_TERM ? x : 0; }
 
 static inline float load(const void *src, size_t i, gs_dtype type)
 {
@@ -41,7 +41,9 @@ static inline uint32_t sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
         const float w = s->weight[i];
-        float d = gradient(s->grad, i, type, set->unscale, set->limit) + set->l2 * w;
+        float d = gradient(s->grad, i, type, set->unscale, set->limit);
+        if (set->l2 != 0)
+            d += set->l2 * w;
         if (s->m) {
             const float m = keep(set->momentum * s->m[i] + set->gain * d);
             s->m[i] = m;
@@ -77,7 +79,9 @@ static inline uint32_t adam(const gsi_slice *s, size_t n, const gsi_adam *set, g
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
         const float w = s->weight[i];
-        const float g = gradient(s->grad, i, type, set->unscale, set->limit) + set->l2 * w;
+        float g = gradient(s->grad, i, type, set->unscale, set->limit);
+        if (set->l2 != 0)
+            g += set->l2 * w;
         const float root = moments(s, i, g, set);
         top = store(s, i, keep(w * set->retain - set->lr * ratio(s->m[i], root, set)), top);
     }

@@ -57,7 +57,7 @@ typedef struct gsi_update {
     double lr;
     double amax; /* no gradient is larger, in true units and clipped by value */
     uint64_t t;  /* 1 in the first */
-    float limit; /* clip_value, or FLT_MAX */
+    float limit; /* clip_value, or infinite */
     bool stream;
     float load[2], save[2]; /* what half moments are multiplied by; m and the root of v */
     gsi_sgd sgd;

@@ -62,7 +62,7 @@ static gs_status apply(gs_optim *o, const gs_step *step, double factor, gs_optim
                     .lr = report->lr,
                     .amax = (double)step->stats.amax * inverse * report->clip,
                     .t = o->state.applied + 1,
-                    .limit = c->clip_value > 0 ? (float)c->clip_value : FLT_MAX};
+                    .limit = c->clip_value > 0 ? (float)c->clip_value : INFINITY};
     if (u.amax > (double)u.limit)
         u.amax = (double)u.limit;
     u.amax += c->weight_decay * weight;

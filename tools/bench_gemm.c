@@ -1,0 +1,472 @@
+/* gradscale bench gemm: products of the sizes of training against peak fma and, where Debian's
+ * libdnnl2 is installed, against oneDNN's sgemm, in the same run. Schema: doc/json-bench.md.
+ *
+ * Opponents take turns, a product each, and the best of each counts. Matrices of a shape are
+ * written anew for no one: what the caches hold is what the turns before left there. */
+#define _DEFAULT_SOURCE
+#include "bench.h"
+#include "json.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+/* ---- shapes ---- */
+
+/* y = x w^T and its gradients: dx = dy w, dw = dy^T x. */
+typedef enum form { FORWARD, DX, DW } form;
+
+typedef struct shape {
+    const char *group, *name;
+    size_t m, n, k;
+    form form;
+} shape;
+
+/* A layer of 1024 rows, `in` by `out`, and its gradients. */
+#define LAYER(group, name, in, out)                                                \
+    {group, name, 1024, out, in, FORWARD}, {group, name " dx", 1024, in, out, DX}, \
+    {                                                                              \
+        group, name " dw", out, in, 1024, DW                                       \
+    }
+
+static const shape shapes[] = {
+    LAYER("training", "gpt2 qkv", 768, 2304),
+    LAYER("training", "gpt2 proj", 768, 768),
+    LAYER("training", "gpt2 fc", 768, 3072),
+    LAYER("training", "gpt2 fc2", 3072, 768),
+    LAYER("training", "gpt2 head", 768, 50257),
+    LAYER("training", "mini fc", 384, 1536),
+    LAYER("training", "mini proj", 384, 384),
+    LAYER("training", "mini fc2", 1536, 384),
+    LAYER("training", "mini head", 384, 128),
+    {"square", "square 1024", 1024, 1024, 1024, DX},
+    {"square", "square 2048", 2048, 2048, 2048, DX},
+    {"skinny", "skinny 1", 1, 4096, 4096, FORWARD},
+    {"skinny", "skinny 4", 4, 4096, 4096, FORWARD},
+    {"skinny", "skinny 8", 8, 4096, 4096, FORWARD},
+    {"skinny", "skinny 16", 16, 4096, 4096, FORWARD},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static double flops(const shape *s) { return 2.0 * (double)s->m * (double)s->n * (double)s->k; }
+
+/* ---- opponents ---- */
+
+typedef enum side { PEAK, ONEDNN, F32, F16, BF16, SIDES } side;
+static const char *const side_names[] = {"peak", "onednn", "f32", "f16", "bf16"};
+
+/* Row-major, as BLAS has it otherwise; 0: done. */
+typedef int sgemm_fn(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha,
+                     const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                     int64_t ldc);
+
+/* NULL: not installed. Its threads are OpenMP's. */
+static sgemm_fn *find_onednn(unsigned threads)
+{
+    sgemm_fn *sgemm = NULL;
+    void (*set_threads)(int) = NULL;
+    void *const library = dlopen("libdnnl.so.2", RTLD_NOW);
+    void *const entry = library ? dlsym(library, "dnnl_sgemm") : NULL;
+    void *const setter = library ? dlsym(library, "omp_set_num_threads") : NULL;
+    memcpy(&sgemm, &entry, sizeof sgemm); /* C has no cast for this */
+    memcpy(&set_threads, &setter, sizeof set_threads);
+    if (set_threads)
+        set_threads((int)threads);
+    return sgemm;
+}
+
+/* Sums kept apart so that none waits for another: 2 units, 4 to 5 cycles each. */
+enum { SUMS = 12, STEPS = 2000 };
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* A number that no compiler knows. */
+static float one(void)
+{
+    static const volatile float value = 1;
+    return value;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static void fma_avx512(unsigned char *dst, unsigned char *src,
+                                                          size_t n)
+{
+    __m512 s[SUMS];
+    const __m512 x = _mm512_set1_ps(one()), y = _mm512_set1_ps(0x1p-20f);
+    (void)dst, (void)src, (void)n;
+    UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm512_set1_ps((float)i);
+    for (int step = 0; step < STEPS; step++)
+        UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm512_fmadd_ps(s[i], x, y);
+    UNROLL for (int i = 1; i < SUMS; i++) s[0] = _mm512_add_ps(s[0], s[i]);
+    const volatile float used = _mm512_reduce_max_ps(s[0]);
+    (void)used;
+}
+
+__attribute__((target("avx2,fma"))) static void fma_avx2(unsigned char *dst, unsigned char *src,
+                                                         size_t n)
+{
+    __m256 s[SUMS];
+    const __m256 x = _mm256_set1_ps(one()), y = _mm256_set1_ps(0x1p-20f);
+    (void)dst, (void)src, (void)n;
+    UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm256_set1_ps((float)i);
+    for (int step = 0; step < STEPS; step++)
+        UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm256_fmadd_ps(s[i], x, y);
+    UNROLL for (int i = 1; i < SUMS; i++) s[0] = _mm256_add_ps(s[0], s[i]);
+    const volatile float used = _mm256_cvtss_f32(s[0]);
+    (void)used;
+}
+#elif defined(__aarch64__)
+static void fma_neon(unsigned char *dst, unsigned char *src, size_t n)
+{
+    float32x4_t s[SUMS];
+    const float32x4_t x = vdupq_n_f32(one()), y = vdupq_n_f32(0x1p-20f);
+    (void)dst, (void)src, (void)n;
+    UNROLL for (int i = 0; i < SUMS; i++) s[i] = vdupq_n_f32((float)i);
+    for (int step = 0; step < STEPS; step++)
+        UNROLL for (int i = 0; i < SUMS; i++) s[i] = vfmaq_f32(y, s[i], x);
+    UNROLL for (int i = 1; i < SUMS; i++) s[0] = vaddq_f32(s[0], s[i]);
+    const volatile float used = vmaxvq_f32(s[0]);
+    (void)used;
+}
+#endif
+
+/* The widest first. A loop as bench_team_run runs them; it needs no memory. */
+typedef struct peak {
+    bench_loop loop;
+    unsigned lanes;
+} peak;
+
+static const peak peaks[] = {
+#if defined(__x86_64__)
+    {{BENCH_READ, "avx512", GS_CPU_AVX512, 0, fma_avx512}, 16},
+    {{BENCH_READ, "avx2", GS_CPU_AVX2, 0, fma_avx2}, 8},
+#elif defined(__aarch64__)
+    {{BENCH_READ, "neon", GS_CPU_NEON, 0, fma_neon}, 4},
+#endif
+    {{0}, 0}};
+
+/* ---- one shape ---- */
+
+typedef struct arena {
+    gs_context *ctx;
+    bench_team *team;
+    const peak *peak; /* NULL: there is none for this instruction set */
+    sgemm_fn *onednn; /* NULL: not installed */
+    unsigned threads;
+} arena;
+
+typedef struct matrices {
+    void *a[SIDES], *b[SIDES]; /* of f32, f16, bf16 */
+    float *c;
+} matrices;
+
+typedef struct result {
+    const shape *shape;
+    double best[SIDES]; /* seconds of a product, of the peak seconds of as many flops; 0: none */
+    unsigned rounds;
+} result;
+
+static const gs_dtype types[] = {[F32] = GS_F32, [F16] = GS_F16, [BF16] = GS_BF16};
+
+/* +-1, rounded to each type. */
+static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
+{
+    float *const x = by_side[F32] = cli_resize(NULL, n * sizeof *x);
+    uint32_t bits = 1;
+    for (size_t i = 0; i < n; i++) {
+        bits = bits * 1664525 + 1013904223;
+        x[i] = (float)(bits >> 8) * 0x1p-23f - 1;
+    }
+    const gs_tensor src = {x, n, GS_F32, "x", 0};
+    gs_status status = GS_OK;
+    for (side s = F16; s <= BF16 && status == GS_OK; s++) {
+        by_side[s] = cli_resize(NULL, n * 2);
+        const gs_tensor dst = {by_side[s], n, types[s], "x", 0};
+        status = gs_tensors_convert(ctx, &dst, &src, 1, NULL);
+    }
+    return status;
+}
+
+static void free_matrices(matrices *x)
+{
+    for (side s = F32; s <= BF16; s++) {
+        free(x->a[s]);
+        free(x->b[s]);
+    }
+    free(x->c);
+}
+
+/* Seconds of one product; -1: an error, which is said. */
+static double multiply(const arena *r, const shape *s, const matrices *x, side of)
+{
+    const bool ta = s->form == DW, tb = s->form == FORWARD;
+    const size_t lda = ta ? s->m : s->k, ldb = tb ? s->k : s->n;
+    if (of == ONEDNN) {
+        const double start = bench_now();
+        const int status =
+            r->onednn(ta ? 'T' : 'N', tb ? 'T' : 'N', (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
+                      1, x->a[F32], (int64_t)lda, x->b[F32], (int64_t)ldb, 0, x->c, (int64_t)s->n);
+        if (status != 0)
+            cli_failed("oneDNN's sgemm failed with status %d", status);
+        return status == 0 ? bench_now() - start : -1;
+    }
+    const gs_gemm g = {.m = s->m,
+                       .n = s->n,
+                       .k = s->k,
+                       .batch = 1,
+                       .a = {x->a[of], types[of], lda, .transposed = ta},
+                       .b = {x->b[of], types[of], ldb, .transposed = tb},
+                       .c = {x->c, GS_F32, s->n}};
+    const double start = bench_now();
+    const gs_status status = gs_gemm_run(r->ctx, &g);
+    if (status != GS_OK)
+        cli_fail_status(status, gs_context_error(r->ctx));
+    return status == GS_OK ? bench_now() - start : -1;
+}
+
+/* Seconds that `work` flops take at peak, measured over a millisecond. */
+static double run_peak(const arena *r, double work)
+{
+    enum { PASSES = 100 };
+    const bench_memory none = {.size = (size_t)r->threads * 4096};
+    double traffic;
+    const double seconds = bench_team_run(r->team, &r->peak->loop, &none, PASSES, &traffic);
+    return work * seconds / (2.0 * SUMS * STEPS * PASSES * r->peak->lanes * r->threads);
+}
+
+static bool has_side(const arena *r, side s)
+{
+    return s == PEAK ? r->peak != NULL : s == ONEDNN ? r->onednn != NULL : true;
+}
+
+static bool measure(const arena *r, result *x, double seconds)
+{
+    enum { LEAST = 3, MOST = 1000 };
+    const shape *s = x->shape;
+    matrices data = {0};
+    const double end = bench_now() + seconds;
+    bool ok =
+        fill(r->ctx, data.a, s->m * s->k) == GS_OK && fill(r->ctx, data.b, s->k * s->n) == GS_OK;
+    data.c = cli_resize(NULL, s->m * s->n * sizeof *data.c);
+    memset(data.c, 0, s->m * s->n * sizeof *data.c);
+    for (; ok && (x->rounds < LEAST || (bench_now() < end && x->rounds < MOST)); x->rounds++)
+        for (side k = PEAK; k < SIDES && ok; k++) {
+            if (!has_side(r, k))
+                continue;
+            const double t = k == PEAK ? run_peak(r, flops(s)) : multiply(r, s, &data, k);
+            ok = t >= 0;
+            if (x->rounds == 0 || t < x->best[k])
+                x->best[k] = fmax(t, 1e-9);
+        }
+    free_matrices(&data);
+    return ok;
+}
+
+/* ---- what is said ---- */
+
+static double ratio(const result *x, side of, side to)
+{
+    return x->best[of] > 0 && x->best[to] > 0 ? x->best[to] / x->best[of] : 0;
+}
+
+static double geometric_mean(const result *results, size_t n, const char *group, side of, side to)
+{
+    double sum = 0, count = 0;
+    for (const result *x = results; x < results + n; x++)
+        if (strcmp(x->shape->group, group) == 0 && ratio(x, of, to) > 0) {
+            sum += log(ratio(x, of, to));
+            count++;
+        }
+    return count > 0 ? exp(sum / count) : 0;
+}
+
+static const struct {
+    const char *title, *key;
+    side of, to;
+} ratios[] = {{">f32/oneDNN", "f32_of_onednn", F32, ONEDNN},
+              {">f16/f32", "f16_of_f32", F16, F32},
+              {">bf16/f32", "bf16_of_f32", BF16, F32},
+              {">f32/peak", "f32_of_peak", F32, PEAK}};
+enum { RATIOS = sizeof ratios / sizeof ratios[0] };
+
+static void ratio_cell(cli_table *t, double value)
+{
+    if (value > 0)
+        cli_table_cell(t, "%.3f", value);
+    else
+        cli_table_cell(t, "-");
+}
+
+static void print_text(const result *results, size_t n)
+{
+    cli_table *t = cli_table_new((const char *const[]){
+        "<shape", ">m", ">n", ">k", ">peak", ">oneDNN", ">f32", ">f16", ">bf16", ratios[0].title,
+        ratios[1].title, ratios[2].title, ratios[3].title, NULL});
+    for (const result *x = results; x < results + n; x++) {
+        const shape *s = x->shape;
+        if (x > results && strcmp(s->group, x[-1].shape->group) != 0)
+            cli_table_line(t);
+        cli_table_cell(t, "%s", s->name);
+        cli_table_cell(t, "%zu", s->m);
+        cli_table_cell(t, "%zu", s->n);
+        cli_table_cell(t, "%zu", s->k);
+        for (side k = PEAK; k < SIDES; k++)
+            if (x->best[k] > 0)
+                cli_table_cell(t, "%.1f", flops(s) / x->best[k] / 1e9);
+            else
+                cli_table_cell(t, "-");
+        for (size_t i = 0; i < RATIOS; i++)
+            ratio_cell(t, ratio(x, ratios[i].of, ratios[i].to));
+    }
+    cli_table_line(t);
+    static const char *const groups[] = {"training", "square", "skinny"};
+    for (size_t g = 0; g < 3; g++) {
+        if (geometric_mean(results, n, groups[g], F16, F32) <= 0)
+            continue;
+        cli_table_cell(t, "mean of %s", groups[g]);
+        for (int i = 0; i < 3 + SIDES; i++)
+            cli_table_cell(t, "%s", "");
+        for (size_t i = 0; i < RATIOS; i++)
+            ratio_cell(t, geometric_mean(results, n, groups[g], ratios[i].of, ratios[i].to));
+    }
+    cli_progress_end();
+    printf("\nGFLOP/s, and ratios of speeds; means are geometric\n");
+    cli_table_print(t, stdout);
+}
+
+static void json_ratio(json_writer *j, const char *key, double value)
+{
+    if (value > 0)
+        json_double(j, key, value);
+    else
+        json_null(j, key);
+}
+
+static void json_result(json_writer *j, const result *x)
+{
+    const shape *s = x->shape;
+    json_object(j, NULL);
+    json_string(j, "name", s->name);
+    json_string(j, "group", s->group);
+    json_u64(j, "m", s->m);
+    json_u64(j, "n", s->n);
+    json_u64(j, "k", s->k);
+    json_bool(j, "a_transposed", s->form == DW);
+    json_bool(j, "b_transposed", s->form == FORWARD);
+    json_object(j, "gflop_per_s");
+    for (side k = PEAK; k < SIDES; k++)
+        json_ratio(j, side_names[k], x->best[k] > 0 ? flops(s) / x->best[k] / 1e9 : 0);
+    json_end(j);
+    for (size_t i = 0; i < RATIOS; i++)
+        json_ratio(j, ratios[i].key, ratio(x, ratios[i].of, ratios[i].to));
+    json_u64(j, "rounds", x->rounds);
+    json_end(j);
+}
+
+static void print_json(const arena *r, const char *kernels, const result *results, size_t n)
+{
+    char model[128];
+    json_writer j;
+    json_begin(&j, stdout, true);
+    json_object(&j, NULL);
+    json_string(&j, "bench", "gemm");
+    json_string(&j, "version", gs_version());
+    json_string(&j, "compiler", cli_compiler());
+    json_string(&j, "cpu", cli_cpu_model(model));
+    json_string(&j, "kernels", kernels);
+    json_double(&j, "load", cli_load());
+    json_u64(&j, "threads", r->threads);
+    json_bool(&j, "onednn", r->onednn != NULL);
+    json_array(&j, "results");
+    for (const result *x = results; x < results + n; x++)
+        json_result(&j, x);
+    json_end(&j);
+    json_object(&j, "training_means");
+    for (size_t i = 0; i < RATIOS; i++)
+        json_ratio(&j, ratios[i].key,
+                   geometric_mean(results, n, "training", ratios[i].of, ratios[i].to));
+    json_end(&j);
+    json_end(&j);
+}
+
+/* ---- the command ---- */
+
+static int open_arena(arena *r, const cli_machine *machine)
+{
+    const int code = cli_context(&r->ctx, machine);
+    if (code != CLI_GO)
+        return code;
+    r->threads = gs_context_threads(r->ctx);
+    for (const peak *p = peaks; p->lanes && !r->peak; p++)
+        if (gs_context_cpu(r->ctx) & p->loop.needs)
+            r->peak = p;
+    r->onednn = find_onednn(r->threads);
+    r->team = bench_team_new(r->threads);
+    return r->team ? CLI_GO : cli_failed("%u threads could not be started", r->threads);
+}
+
+int bench_gemm(int argc, char **argv)
+{
+    double seconds = 60;
+    bool json = false;
+    const char *only = NULL;
+    cli_machine machine = {0};
+    const cli_option options[] = {
+        CLI_MACHINE_ROWS(&machine),
+        {"seconds", "S", "about how long to measure", CLI_DOUBLE(&seconds), .max = 86400},
+        {"only", "TEXT", "measure only shapes with this in their name", CLI_STRING(&only)},
+        {"json", NULL, "print JSON; its schema is in doc/json-bench.md", CLI_FLAG(&json)},
+        {0}};
+    const cli_spec spec = {
+        .name = "gradscale bench gemm",
+        .about = "Measures products of matrices of the sizes of training, with f32, f16 and bf16 "
+                 "inputs, against the peak of fused multiply-adds and, where Debian's libdnnl2 is "
+                 "installed, against oneDNN's sgemm, by turns in the same run.",
+        .options = options};
+    int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+
+    result results[SHAPES];
+    size_t n = 0;
+    double work = 0;
+    for (const shape *s = shapes; s < shapes + SHAPES; s++)
+        if (!only || strstr(s->name, only)) {
+            results[n++] = (result){.shape = s};
+            work += sqrt(flops(s));
+        }
+    if (n == 0)
+        return cli_fail("--only %.60s: no shape has this in its name", only);
+
+    arena r = {0};
+    code = open_arena(&r, &machine);
+    const char *const kernels = code == CLI_GO ? cli_kernels(gs_context_cpu(r.ctx)) : NULL;
+    char model[128];
+    if (code == CLI_GO && !json)
+        printf("gradscale %s, %s, kernels %s, %u thread%s\n%s, %u online, load %.1f\n%s",
+               gs_version(), cli_compiler(), kernels, r.threads, r.threads == 1 ? "" : "s",
+               cli_cpu_model(model), cli_cpus(), cli_load(),
+               r.onednn ? "" : "oneDNN is not installed (Debian: libdnnl2)\n");
+    for (size_t i = 0; i < n && code == CLI_GO; i++) {
+        cli_progress((double)i, (double)n, "%s", results[i].shape->name);
+        if (!measure(&r, &results[i], seconds * sqrt(flops(results[i].shape)) / work))
+            code = CLI_FAILED;
+    }
+    if (code == CLI_GO && json)
+        print_json(&r, kernels, results, n);
+    else if (code == CLI_GO)
+        print_text(results, n);
+    bench_team_free(r.team);
+    gs_context_free(r.ctx);
+    return code == CLI_GO ? CLI_DONE : code;
+}
