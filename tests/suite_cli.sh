@@ -242,6 +242,23 @@ if "$gs" info | grep -q '^detected.* avx512'; then
     check "a set includes the lower ones" [ "$(grep -c '^ *"avx2",$' "$tmp/out")" -eq 2 ]
 fi
 
+# ---- bench step ----
+
+step='--model mlp --batch 8 --seconds 0 --threads 1'
+check "bench step" prints '^mlp in fp16, O2: 669706 weights, 8 images a step' bench step $step
+check "bench step, phases" prints '^decide +[0-9.]+ +[0-9.]+$' bench step $step
+check "bench step, memory" prints '^half_copies +1.34$' bench step $step
+check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step --json
+check "bench step --json is JSON" is_json "$tmp/out"
+check "bench step in fp32" prints '"half_copies": 0,$' bench step $step --precision fp32 --json
+check "bench step, telemetry" prints '^cnn in bf16, O1: ' bench step --model cnn --batch 2 --seconds 0 \
+    --threads 1 --precision bf16 --mode O1 --telemetry
+check "bench step, a gpt" prints '^gpt-mini in fp16, O3: .* 16 tokens' bench step --batch 2 --time 8 \
+    --seconds 0 --threads 1 --mode O3
+check "bench step, mode against precision" refuses '--mode O1 does not go with --precision fp32' \
+    bench step --precision fp32 --mode O1
+check "bench step, one token" exits 2 bench step --time 1 --seconds 0
+
 # ---- bench gemm ----
 
 quick="--seconds 0 --threads 1 --only mini"

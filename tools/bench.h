@@ -11,6 +11,7 @@
 
 int bench_kernels(int argc, char **argv);
 int bench_optim(int argc, char **argv);
+int bench_step(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 
 double bench_now(void); /* seconds on a clock that only goes forward */
@@ -70,5 +71,13 @@ void bench_team_free(bench_team *team);
 /* Seconds for `passes` passes; *traffic is that of one. */
 double bench_team_run(bench_team *team, const bench_loop *loop, const bench_memory *memory,
                       unsigned passes, double *traffic);
+
+/* ---- arithmetic ---- */
+
+/* A loop of fused multiply-adds of the widest of these instruction sets; NULL: there is none. */
+typedef struct bench_peak bench_peak;
+const bench_peak *bench_peak_of(unsigned cpu);
+/* Seconds that `work` flops take on the team's threads, measured over a millisecond. */
+double bench_peak_run(const bench_peak *peak, bench_team *team, unsigned threads, double work);
 
 #endif

@@ -11,11 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 /* ---- shapes ---- */
 
@@ -81,87 +76,13 @@ static sgemm_fn *find_onednn(unsigned threads)
     return sgemm;
 }
 
-/* Sums kept apart so that none waits for another: 2 units, 4 to 5 cycles each. */
-enum { SUMS = 12, STEPS = 2000 };
-
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* A number that no compiler knows. */
-static float one(void)
-{
-    static const volatile float value = 1;
-    return value;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static void fma_avx512(unsigned char *dst, unsigned char *src,
-                                                          size_t n)
-{
-    __m512 s[SUMS];
-    const __m512 x = _mm512_set1_ps(one()), y = _mm512_set1_ps(0x1p-20f);
-    (void)dst, (void)src, (void)n;
-    UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm512_set1_ps((float)i);
-    for (int step = 0; step < STEPS; step++)
-        UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm512_fmadd_ps(s[i], x, y);
-    UNROLL for (int i = 1; i < SUMS; i++) s[0] = _mm512_add_ps(s[0], s[i]);
-    const volatile float used = _mm512_reduce_max_ps(s[0]);
-    (void)used;
-}
-
-__attribute__((target("avx2,fma"))) static void fma_avx2(unsigned char *dst, unsigned char *src,
-                                                         size_t n)
-{
-    __m256 s[SUMS];
-    const __m256 x = _mm256_set1_ps(one()), y = _mm256_set1_ps(0x1p-20f);
-    (void)dst, (void)src, (void)n;
-    UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm256_set1_ps((float)i);
-    for (int step = 0; step < STEPS; step++)
-        UNROLL for (int i = 0; i < SUMS; i++) s[i] = _mm256_fmadd_ps(s[i], x, y);
-    UNROLL for (int i = 1; i < SUMS; i++) s[0] = _mm256_add_ps(s[0], s[i]);
-    const volatile float used = _mm256_cvtss_f32(s[0]);
-    (void)used;
-}
-#elif defined(__aarch64__)
-static void fma_neon(unsigned char *dst, unsigned char *src, size_t n)
-{
-    float32x4_t s[SUMS];
-    const float32x4_t x = vdupq_n_f32(one()), y = vdupq_n_f32(0x1p-20f);
-    (void)dst, (void)src, (void)n;
-    UNROLL for (int i = 0; i < SUMS; i++) s[i] = vdupq_n_f32((float)i);
-    for (int step = 0; step < STEPS; step++)
-        UNROLL for (int i = 0; i < SUMS; i++) s[i] = vfmaq_f32(y, s[i], x);
-    UNROLL for (int i = 1; i < SUMS; i++) s[0] = vaddq_f32(s[0], s[i]);
-    const volatile float used = vmaxvq_f32(s[0]);
-    (void)used;
-}
-#endif
-
-/* The widest first. A loop as bench_team_run runs them; it needs no memory. */
-typedef struct peak {
-    bench_loop loop;
-    unsigned lanes;
-} peak;
-
-static const peak peaks[] = {
-#if defined(__x86_64__)
-    {{BENCH_READ, "avx512", GS_CPU_AVX512, 0, fma_avx512}, 16},
-    {{BENCH_READ, "avx2", GS_CPU_AVX2, 0, fma_avx2}, 8},
-#elif defined(__aarch64__)
-    {{BENCH_READ, "neon", GS_CPU_NEON, 0, fma_neon}, 4},
-#endif
-    {{0}, 0}};
-
 /* ---- one shape ---- */
 
 typedef struct arena {
     gs_context *ctx;
     bench_team *team;
-    const peak *peak; /* NULL: there is none for this instruction set */
-    sgemm_fn *onednn; /* NULL: not installed */
+    const bench_peak *peak; /* NULL: there is none for this instruction set */
+    sgemm_fn *onednn;       /* NULL: not installed */
     unsigned threads;
 } arena;
 
@@ -234,16 +155,6 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
-/* Seconds that `work` flops take at peak, measured over a millisecond. */
-static double run_peak(const arena *r, double work)
-{
-    enum { PASSES = 100 };
-    const bench_memory none = {.size = (size_t)r->threads * 4096};
-    double traffic;
-    const double seconds = bench_team_run(r->team, &r->peak->loop, &none, PASSES, &traffic);
-    return work * seconds / (2.0 * SUMS * STEPS * PASSES * r->peak->lanes * r->threads);
-}
-
 static bool has_side(const arena *r, side s)
 {
     return s == PEAK ? r->peak != NULL : s == ONEDNN ? r->onednn != NULL : true;
@@ -263,7 +174,8 @@ static bool measure(const arena *r, result *x, double seconds)
         for (side k = PEAK; k < SIDES && ok; k++) {
             if (!has_side(r, k))
                 continue;
-            const double t = k == PEAK ? run_peak(r, flops(s)) : multiply(r, s, &data, k);
+            const double t = k == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
+                                       : multiply(r, s, &data, k);
             ok = t >= 0;
             if (x->rounds == 0 || t < x->best[k])
                 x->best[k] = fmax(t, 1e-9);
@@ -407,9 +319,7 @@ static int open_arena(arena *r, const cli_machine *machine)
     if (code != CLI_GO)
         return code;
     r->threads = gs_context_threads(r->ctx);
-    for (const peak *p = peaks; p->lanes && !r->peak; p++)
-        if (gs_context_cpu(r->ctx) & p->loop.needs)
-            r->peak = p;
+    r->peak = bench_peak_of(gs_context_cpu(r->ctx));
     r->onednn = find_onednn(r->threads);
     r->team = bench_team_new(r->threads);
     return r->team ? CLI_GO : cli_failed("%u threads could not be started", r->threads);

@@ -5,6 +5,7 @@ static const cli_command benches[] = {
     {"kernels", "every pass over gradients, as a fraction of memory bandwidth", bench_kernels},
     {"optim", "the optimizers and whole steps, as a fraction of memory bandwidth", bench_optim},
     {"gemm", "products of matrices, against peak fma and oneDNN", bench_gemm},
+    {"step", "whole training steps, as a fraction of peak arithmetic", bench_step},
     {0}};
 
 int cmd_bench(int argc, char **argv)

@@ -1,0 +1,164 @@
+/* train.h: one training step, and the models it runs.
+ *
+ *     gs_model *gpt;
+ *     gs_gpt_create(&gpt, ctx, &(gs_gpt_config){.vocabulary = 128, .context = 256, .layers = 6,
+ *                                               .heads = 6, .width = 384});
+ *     gs_trainer_config config = {.tape = {.mode = GS_O2, .half = GS_F16}, .seed = 1};
+ *     gs_optim_config_init(&config.optim, "adamw", NULL);
+ *     gs_scaler_init(&config.scaler, "pytorch", NULL);
+ *     gs_trainer *trainer;
+ *     gs_trainer_create(&trainer, ctx, gpt, &config);
+ *     for each batch
+ *         gs_trainer_step(trainer, &batch, 1, &row);
+ *
+ * A step that is not applied leaves everything as it was, bit for bit: weights, moments, running
+ * statistics, schedules. A batch that is run again sees the same dropout.
+ */
+#ifndef GRADSCALE_TRAIN_H
+#define GRADSCALE_TRAIN_H
+
+#include "gradscale/comm.h"
+#include "gradscale/engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- models ---- */
+
+/* The caller's arrays, borrowed for the step. A model reads what it needs: images or features, or
+ * tokens. */
+typedef struct gs_batch {
+    size_t n;               /* items */
+    size_t time;            /* tokens of an item; 0: there are none */
+    const float *x;         /* [n, ...] */
+    const int32_t *ids;     /* [n, time] */
+    const int32_t *targets; /* [n] or [n, time]; a negative one is left out */
+} gs_batch;
+
+/* How a weight begins: mean + spread * a number of variance 1, a function of seed, weight and
+ * position alone, the same on every machine. */
+typedef struct gs_init {
+    float mean, spread;
+} gs_init;
+
+/* Make your own by filling one in, as the first member of a struct of yours. */
+typedef struct gs_model {
+    /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
+    gs_value *(*forward)(void *model, gs_tape *tape, const gs_batch *batch);
+    /* The same up to the logits, [n, classes] or [n, time, vocabulary]. NULL: there are none. */
+    gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
+    void (*release)(void *model); /* NULL: nothing is to be freed */
+    size_t n;
+    const gs_store_entry *entries; /* [n]: what is trained */
+    const gs_init *inits;          /* [n] */
+    const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
+    float *state;                  /* [states]: what a forward pass moves, running statistics */
+    size_t states;
+    double flops; /* of the products of a step, an item of full length; 0: not known */
+} gs_model;
+
+GS_API void gs_model_free(gs_model *model);
+
+/* Linear layers with relu between them; x is [n, sizes[0]]. */
+typedef struct gs_mlp_config {
+    const size_t *sizes; /* [count], at least 2: inputs, hidden..., classes */
+    size_t count;
+} gs_mlp_config;
+GS_API gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *config);
+
+/* Images x [n, height, width, channels].
+ *   plain     3 blocks of convolution 3x3, batchnorm, relu, max pooling; a linear layer
+ *   residual  a stem and 3 stages of two residual blocks (He et al. 2015, as for CIFAR), an average
+ *             over the image, which must be square; a linear layer
+ * Filters are [out, 3 * 3 * in], channels last: PyTorch's [out, in, 3, 3] permuted. */
+typedef struct gs_cnn_config {
+    size_t height, width, channels, classes;
+    size_t filters; /* of the first block; the others have 2 and 4 times as many */
+    int residual;
+} gs_cnn_config;
+GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
+
+/* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
+ * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
+typedef struct gs_gpt_config {
+    size_t vocabulary, context, layers, heads, width;
+    float dropout;
+} gs_gpt_config;
+GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config);
+
+/* ---- the trainer ---- */
+
+typedef struct gs_trainer gs_trainer;
+
+typedef struct gs_trainer_config {
+    gs_tape_config tape;
+    gs_optim_config optim;
+    gs_scaler scaler;    /* its `half` becomes the tape's */
+    const gs_comm *comm; /* copied; NULL: a process alone */
+    uint64_t seed;       /* of the weights and of dropout */
+} gs_trainer_config;
+
+/* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
+ * `weights` it sets. Every rank begins with rank 0's weights. Errors leave their sentence in the
+ * context. */
+GS_API gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
+                                   const gs_trainer_config *config);
+GS_API void gs_trainer_free(gs_trainer *trainer);
+
+/* Its parts, for checkpoints and curious users. What is written to the weights' data is to be
+ * followed by gs_trainer_sync, which rounds the half copies anew. */
+GS_API gs_tape *gs_trainer_tape(gs_trainer *trainer);
+GS_API gs_store *gs_trainer_store(gs_trainer *trainer);
+GS_API gs_optim *gs_trainer_optim(gs_trainer *trainer);
+GS_API gs_scaler *gs_trainer_scaler(gs_trainer *trainer);
+GS_API gs_status gs_trainer_sync(gs_trainer *trainer);
+
+/* What a step does, in order. Times are summed over micro-batches and reruns. */
+#define GS_PHASES(X)                                             \
+    X(CLEAR, "clear")       /* gradients to zero */              \
+    X(FORWARD, "forward")   /* */                                \
+    X(BACKWARD, "backward") /* */                                \
+    X(COMM, "comm")         /* sums over ranks */                \
+    X(SCAN, "scan")         /* Inf, NaN, amax, norm: one read */ \
+    X(DECIDE, "decide")     /* the scaler: what it costs */      \
+    X(APPLY, "apply")       /* unscale, clip, step: one pass */
+
+typedef enum gs_phase {
+#define X(id, name) GS_PHASE_##id,
+    GS_PHASES(X)
+#undef X
+        GS_PHASE_COUNT
+} gs_phase;
+GS_API const char *gs_phase_name(gs_phase phase);
+
+/* A row of the log. */
+typedef struct gs_train_row {
+    uint64_t step; /* batches seen before */
+    double loss;   /* the mean over micro-batches and ranks, before scaling */
+    double scale;  /* of the last run of the batch */
+    unsigned reruns;
+    gs_optim_report report; /* verdict, norm, clip, lr */
+    double amax;            /* of all gradients seen, in true units */
+    gs_stats stored;        /* of activation gradients as they were stored, in scaled units; zero,
+                               subnormal and flushed only with telemetry */
+    gs_memory memory;       /* of the tape, the largest micro-batch */
+    double seconds[GS_PHASE_COUNT];
+} gs_train_row;
+
+/* One step over n micro-batches, each weighted by its items: scan, decide, then all or nothing.
+ * GS_OK says that the step was run; row->report.verdict, whether it was applied. On an error, of
+ * which the context has the sentence, nothing has changed. row may be NULL. */
+GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
+                                 gs_train_row *row);
+
+/* The loss without training, and where right is not NULL and the model has logits, how many of the
+ * targets have the largest one. */
+GS_API gs_status gs_trainer_evaluate(gs_trainer *trainer, const gs_batch *batch, double *loss,
+                                     size_t *right);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

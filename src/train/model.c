@@ -1,0 +1,99 @@
+/* What all models are made of: a list of weights with names and beginnings. */
+#include "train/train.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 64 };
+
+/* Stands in memory before the model. */
+typedef struct head {
+    gs_context *ctx;
+    gs_store_entry *entries;
+    gs_init *inits;
+    char (*names)[NAME];
+    size_t room;
+} head;
+
+enum { HEAD = (sizeof(head) + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN };
+
+static head *head_of(void *model) { return (head *)(void *)((char *)model - HEAD); }
+
+static void release(void *model)
+{
+    head *h = head_of(model);
+    gsi_free(&h->ctx->heap, h);
+}
+
+void gs_model_free(gs_model *model)
+{
+    if (model && model->release)
+        model->release(model);
+}
+
+void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
+{
+    const size_t each = sizeof(gs_store_entry) + sizeof(gs_init) + NAME;
+    size_t lists, floats, bytes;
+    char *base = NULL;
+    size = (size + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN;
+    if (gsi_mul_size(&lists, entries, each) && gsi_mul_size(&floats, states, sizeof(float)) &&
+        gsi_add_size(&bytes, lists, floats) && gsi_add_size(&bytes, bytes, HEAD + size))
+        base = gsi_new(&ctx->heap, bytes);
+    if (!base) {
+        gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a model of %zu weights", entries);
+        return NULL;
+    }
+    memset(base, 0, bytes);
+    head *h = (void *)base;
+    char *at = base + HEAD + size; /* entries first: they are aligned most strictly */
+    *h = (head){.ctx = ctx, .entries = (void *)at, .room = entries};
+    at += entries * sizeof *h->entries;
+    h->inits = (void *)at;
+    at += entries * sizeof *h->inits;
+    float *state = (void *)at;
+    h->names = (void *)(at + floats);
+    gs_model *model = (void *)(base + HEAD);
+    *model = (gs_model){.release = release,
+                        .entries = h->entries,
+                        .inits = h->inits,
+                        .state = states ? state : NULL,
+                        .states = states};
+    return model;
+}
+
+void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const char *format, ...)
+{
+    head *h = head_of(model);
+    gs_model *m = model;
+    va_list args;
+    if (m->n == h->room)
+        return;
+    va_start(args, format);
+    vsnprintf(h->names[m->n], NAME, format, args);
+    va_end(args);
+    h->inits[m->n] = init;
+    /* biases and norms, the vectors, are not decayed */
+    h->entries[m->n] = (gs_store_entry){h->names[m->n], rows, cols, rows == 1 ? GS_NO_DECAY : 0};
+    m->n++;
+}
+
+/* The sum of eight uniform numbers of 16 bits: close to normal, integer work, the same everywhere;
+ * libm's logarithms differ in their last bits. */
+void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first)
+{
+    const double unit = sqrt(12.0 / 8) * 0x1p-16 * (double)init.spread;
+    for (size_t i = 0; i < count; i++) {
+        int sum = 0;
+        if (init.spread != 0) {
+            uint32_t block[4];
+            gsi_philox(block, seed, (uint64_t)t << 40 | (first + i));
+            for (int k = 0; k < 4; k++)
+                sum += (int)(block[k] & 0xFFFF) + (int)(block[k] >> 16);
+            sum -= 4 * 65535; /* the mean */
+        }
+        data[i] = (float)((double)init.mean + unit * sum);
+    }
+}

@@ -1,0 +1,175 @@
+/* Convolutions with batchnorm, plain and residual. Building and running walk the same list of
+ * weights in the same order. */
+#include "train/train.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct cnn {
+    gs_model base;
+    gs_cnn_config config;
+    size_t filled; /* states, while it is built */
+} cnn;
+
+enum { STAGES = 3, BLOCKS_A_STAGE = 2, KERNEL = 3 };
+
+/* ---- forward ---- */
+
+/* Where a forward pass stands in the model's lists. */
+typedef struct walk {
+    gs_tape *t;
+    const gs_weight *w;
+    float *state;
+} walk;
+
+/* Convolution without a bias, then batchnorm: weights conv, gamma, beta; statistics mean, var. */
+static gs_value *conv_norm(walk *a, gs_value *x, size_t kernel, size_t stride)
+{
+    const gs_weight *w = a->w;
+    const size_t channels = w[1].cols;
+    const gs_running running = {a->state, a->state + channels, 0.1f};
+    a->w += 3;
+    a->state += 2 * channels;
+    gs_tape_layer(a->t, w[0].name);
+    x = gs_conv2d(a->t, x, gs_param(a->t, &w[0]), NULL, kernel, stride, kernel / 2);
+    return gs_batchnorm(a->t, x, gs_param(a->t, &w[1]), gs_param(a->t, &w[2]), running);
+}
+
+static gs_value *plain(walk *a, gs_value *x)
+{
+    for (int i = 0; i < STAGES; i++)
+        x = gs_max_pool(a->t, gs_relu(a->t, conv_norm(a, x, KERNEL, 1)), 2, 2);
+    return x;
+}
+
+/* He et al. 2015, figure 2: relu(x + f(x)); a block that halves the image projects its x. */
+static gs_value *block(walk *a, gs_value *x, size_t stride)
+{
+    gs_value *y = gs_relu(a->t, conv_norm(a, x, KERNEL, stride));
+    y = conv_norm(a, y, KERNEL, 1);
+    if (stride > 1)
+        x = conv_norm(a, x, 1, stride);
+    return gs_relu(a->t, gs_add(a->t, y, x));
+}
+
+static gs_value *residual(walk *a, gs_value *x)
+{
+    x = gs_relu(a->t, conv_norm(a, x, KERNEL, 1));
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int i = 0; i < BLOCKS_A_STAGE; i++)
+            x = block(a, x, stage > 0 && i == 0 ? 2 : 1);
+    return gs_avg_pool(a->t, x, x->shape[1] ? x->shape[1] : 1, 1);
+}
+
+static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
+{
+    const cnn *m = model;
+    const gs_cnn_config *c = &m->config;
+    const size_t shape[] = {batch->n, c->height, c->width, c->channels};
+    walk a = {t, m->base.weights, m->base.state};
+    gs_value *x = gs_input(t, GS_F32, 4, shape, batch->x);
+    x = c->residual ? residual(&a, x) : plain(&a, x);
+    gs_tape_layer(t, a.w[0].name);
+    x = gs_reshape(t, x, 2, (const size_t[]){batch->n, a.w[0].cols});
+    return gs_linear(t, x, gs_param(t, &a.w[0]), gs_param(t, &a.w[1]));
+}
+
+static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
+}
+
+/* ---- weights ---- */
+
+typedef struct image {
+    size_t h, w, c;
+} image;
+
+static image add_conv(cnn *m, image x, size_t out, size_t kernel, size_t stride, const char *conv,
+                      const char *norm)
+{
+    const size_t k = kernel * kernel * x.c;
+    const image y = {(x.h - 1) / stride + 1, (x.w - 1) / stride + 1, out};
+    const double pixels = (double)y.h * (double)y.w;
+    const double products = m->base.n ? 6 : 4; /* y, dw; dx but of the first */
+    float *state = m->base.state + m->filled;
+    gsi_model_add(m, out, k, (gs_init){0, sqrtf(2 / (float)k)}, "%s.weight", conv);
+    gsi_model_add(m, 1, out, (gs_init){1, 0}, "%s.weight", norm);
+    gsi_model_add(m, 1, out, (gs_init){0, 0}, "%s.bias", norm);
+    for (size_t i = 0; i < out; i++)
+        state[out + i] = 1; /* var; mean is 0 */
+    m->filled += 2 * out;
+    m->base.flops += products * pixels * (double)k * (double)out;
+    return y;
+}
+
+static image add_plain(cnn *m, image x)
+{
+    for (size_t i = 0; i < STAGES; i++) {
+        char conv[16], norm[16];
+        snprintf(conv, sizeof conv, "conv%zu", i + 1);
+        snprintf(norm, sizeof norm, "bn%zu", i + 1);
+        x = add_conv(m, x, m->config.filters << i, KERNEL, 1, conv, norm);
+        x = (image){x.h / 2, x.w / 2, x.c};
+    }
+    return x;
+}
+
+static image add_residual(cnn *m, image x)
+{
+    char conv[48], norm[48];
+    x = add_conv(m, x, m->config.filters, KERNEL, 1, "conv1", "bn1");
+    for (size_t stage = 0; stage < STAGES; stage++)
+        for (size_t i = 0; i < BLOCKS_A_STAGE; i++) {
+            const size_t out = m->config.filters << stage, stride = stage > 0 && i == 0 ? 2 : 1;
+            const image in = x;
+            for (size_t k = 1; k <= 2; k++) {
+                snprintf(conv, sizeof conv, "layer%zu.%zu.conv%zu", stage + 1, i, k);
+                snprintf(norm, sizeof norm, "layer%zu.%zu.bn%zu", stage + 1, i, k);
+                x = add_conv(m, x, out, KERNEL, k == 1 ? stride : 1, conv, norm);
+            }
+            snprintf(conv, sizeof conv, "layer%zu.%zu.downsample.0", stage + 1, i);
+            snprintf(norm, sizeof norm, "layer%zu.%zu.downsample.1", stage + 1, i);
+            if (stride > 1)
+                add_conv(m, in, out, 1, stride, conv, norm);
+        }
+    return (image){1, 1, x.c};
+}
+
+gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config)
+{
+    if (!out || !ctx || !config)
+        return GS_ENULL;
+    *out = NULL;
+    const gs_cnn_config *c = config;
+    const size_t most = 1 << 16, halvings = c->residual ? 1 : 1 << STAGES;
+    if (c->height < halvings || c->width < halvings || c->height > most || c->width > most ||
+        c->channels < 1 || c->channels > most)
+        return gsi_fail(&ctx->error, GS_ERANGE, "a cnn of images %zu by %zu with %zu channels",
+                        c->height, c->width, c->channels);
+    if (c->filters < 2 || c->filters > most || c->classes < 2 || c->classes > 1 << 24)
+        return gsi_fail(&ctx->error, GS_ERANGE, "a cnn of %zu filters and %zu classes", c->filters,
+                        c->classes);
+    if (c->residual && (c->height != c->width || c->height > 1020))
+        return gsi_fail(&ctx->error, GS_ERANGE,
+                        "the residual cnn takes square images up to 1020, not %zu by %zu",
+                        c->height, c->width);
+    /* Channels of all norms, in units of filters: 1 + 2 + 4; or the stem, four a stage, and the
+     * projections of two. */
+    const size_t norms = c->residual ? 1 + 4 * 7 + 6 : 7;
+    cnn *m = gsi_model_new(ctx, sizeof *m, c->residual ? 3 * (1 + 12 + 2) + 2 : 3 * 3 + 2,
+                           2 * norms * c->filters);
+    if (!m)
+        return GS_ENOMEM;
+    m->base.forward = forward;
+    m->base.logits = logits;
+    m->config = *c;
+    const image x = {c->height, c->width, c->channels};
+    const image y = c->residual ? add_residual(m, x) : add_plain(m, x);
+    const size_t k = y.h * y.w * y.c;
+    gsi_model_add(m, c->classes, k, (gs_init){0, sqrtf(1 / (float)k)}, "fc.weight");
+    gsi_model_add(m, 1, c->classes, (gs_init){0, 0}, "fc.bias");
+    m->base.flops += 6 * (double)k * (double)c->classes;
+    *out = &m->base;
+    return GS_OK;
+}

@@ -1,0 +1,147 @@
+/* GPT-2 (Radford et al. 2019): x + attention(norm(x)), x + mlp(norm(x)), and the head is the
+ * embedding. */
+#include "engine/engine.h"
+#include "train/train.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct gpt {
+    gs_model base;
+    gs_gpt_config config;
+    int32_t positions[]; /* 0, 1, ... context - 1 */
+} gpt;
+
+/* The weights in their order: two embeddings, the blocks, the last norm. */
+enum { WTE, WPE, BLOCKS };
+enum { LN_1, C_ATTN = 2, ATTN_PROJ = 4, LN_2 = 6, C_FC = 8, MLP_PROJ = 10, PER_BLOCK = 12 };
+
+static gs_value *norm(gs_tape *t, gs_value *x, const gs_weight *w)
+{
+    gs_tape_layer(t, w[0].name);
+    return gs_layernorm(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
+}
+
+static gs_value *linear(gs_tape *t, gs_value *x, const gs_weight *w)
+{
+    gs_tape_layer(t, w[0].name);
+    return gs_linear(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
+}
+
+static gs_value *attend(const gpt *m, gs_tape *t, gs_value *x, const gs_weight *w)
+{
+    x = gs_attention(t, linear(t, x, w + C_ATTN), m->config.heads);
+    return gs_dropout(t, linear(t, x, w + ATTN_PROJ), m->config.dropout);
+}
+
+static gs_value *feed_forward(const gpt *m, gs_tape *t, gs_value *x, const gs_weight *w)
+{
+    x = gs_gelu(t, linear(t, x, w + C_FC));
+    return gs_dropout(t, linear(t, x, w + MLP_PROJ), m->config.dropout);
+}
+
+static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
+{
+    const gpt *m = model;
+    const gs_gpt_config *c = &m->config;
+    const gs_weight *w = m->base.weights;
+    const size_t rows = batch->n * batch->time, shape[] = {batch->n, batch->time, c->width};
+    if (batch->time > c->context)
+        return gsi_poison(t, GS_ESIZE, "gpt: items have %zu tokens, and the context is %zu",
+                          batch->time, c->context);
+    gs_tape_layer(t, w[WTE].name);
+    gs_value *x = gs_reshape(t, gs_embedding(t, gs_param(t, &w[WTE]), batch->ids, rows), 3, shape);
+    x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions, batch->time));
+    x = gs_dropout(t, x, c->dropout);
+    const gs_weight *b = w + BLOCKS;
+    for (size_t i = 0; i < c->layers; i++, b += PER_BLOCK) {
+        x = gs_add(t, x, attend(m, t, norm(t, x, b + LN_1), b));
+        x = gs_add(t, x, feed_forward(m, t, norm(t, x, b + LN_2), b));
+    }
+    x = norm(t, x, b);
+    gs_tape_layer(t, "lm_head");
+    return gs_linear(t, x, gs_param(t, &w[WTE]), NULL);
+}
+
+static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
+}
+
+/* ---- weights ---- */
+
+static void add_norm(gpt *m, const char *name)
+{
+    gsi_model_add(m, 1, m->config.width, (gs_init){1, 0}, "%s.weight", name);
+    gsi_model_add(m, 1, m->config.width, (gs_init){0, 0}, "%s.bias", name);
+}
+
+static void add_linear(gpt *m, size_t block, const char *name, size_t n, size_t k, float spread)
+{
+    gsi_model_add(m, n, k, (gs_init){0, spread}, "transformer.h.%zu.%s.weight", block, name);
+    gsi_model_add(m, 1, n, (gs_init){0, 0}, "transformer.h.%zu.%s.bias", block, name);
+}
+
+static void add_weights(gpt *m)
+{
+    const gs_gpt_config *c = &m->config;
+    const size_t width = c->width;
+    const float spread = 0.02f, residual = spread / sqrtf(2 * (float)c->layers);
+    char name[48];
+    gsi_model_add(m, c->vocabulary, width, (gs_init){0, spread}, "transformer.wte.weight");
+    gsi_model_add(m, c->context, width, (gs_init){0, spread}, "transformer.wpe.weight");
+    for (size_t i = 0; i < c->layers; i++) {
+        snprintf(name, sizeof name, "transformer.h.%zu.ln_1", i);
+        add_norm(m, name);
+        add_linear(m, i, "attn.c_attn", 3 * width, width, spread);
+        add_linear(m, i, "attn.c_proj", width, width, residual);
+        snprintf(name, sizeof name, "transformer.h.%zu.ln_2", i);
+        add_norm(m, name);
+        add_linear(m, i, "mlp.c_fc", 4 * width, width, spread);
+        add_linear(m, i, "mlp.c_proj", width, 4 * width, residual);
+    }
+    add_norm(m, "transformer.ln_f");
+}
+
+/* Products of a step, forward and twice that backward; the whole of the attention's square is
+ * counted, as everybody does. */
+static double flops_of(const gs_gpt_config *c)
+{
+    const double l = (double)c->layers, w = (double)c->width, time = (double)c->context;
+    return time * (6 * (12 * l * w * w + (double)c->vocabulary * w) + 12 * l * time * w);
+}
+
+gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config)
+{
+    if (!out || !ctx || !config)
+        return GS_ENULL;
+    *out = NULL;
+    const gs_gpt_config *c = config;
+    if (c->vocabulary < 2 || c->context < 2 || c->layers < 1 || c->width < 2)
+        return gsi_fail(&ctx->error, GS_ERANGE,
+                        "a gpt has 2 or more words, positions and columns, and a layer, not "
+                        "%zu, %zu, %zu and %zu",
+                        c->vocabulary, c->context, c->width, c->layers);
+    if (c->heads < 1 || c->width % c->heads != 0)
+        return gsi_fail(&ctx->error, GS_ERANGE, "a width of %zu has no %zu heads", c->width,
+                        c->heads);
+    if (!(c->dropout >= 0 && c->dropout < 1))
+        return gsi_fail(&ctx->error, GS_ERANGE, "dropout is 0 to below 1, not %g",
+                        (double)c->dropout);
+    const size_t most = (size_t)1 << 31; /* of each: far from where products overflow */
+    if (c->vocabulary > most || c->context > most || c->width > most / 4 || c->layers > 1 << 20)
+        return gsi_fail(&ctx->error, GS_ESIZE, "a gpt of this size is too large");
+    const size_t entries = BLOCKS + PER_BLOCK * c->layers + 2;
+    gpt *m = gsi_model_new(ctx, sizeof *m + c->context * sizeof *m->positions, entries, 0);
+    if (!m)
+        return GS_ENOMEM;
+    m->base.forward = forward;
+    m->base.logits = logits;
+    m->base.flops = flops_of(c);
+    m->config = *c;
+    for (size_t i = 0; i < c->context; i++)
+        m->positions[i] = (int32_t)i;
+    add_weights(m);
+    *out = &m->base;
+    return GS_OK;
+}

@@ -1,0 +1,264 @@
+/* The trainer: its parts, made together and freed together, and what surrounds a step. */
+#include "train/train.h"
+
+#include <string.h>
+#include <time.h>
+
+/* ---- life ---- */
+
+static gs_store_types types_of(const gs_tape_config *tape)
+{
+    const gs_dtype half = tape->mode == GS_O0 ? GS_F32 : tape->half;
+    const gs_dtype data = tape->mode == GS_O3 ? half : GS_F32;
+    return (gs_store_types){.data = data, .copy = half, .grad = GS_F32};
+}
+
+static gs_status check_model(gs_context *ctx, const gs_model *m)
+{
+    if (!m->forward || (m->n > 0 && (!m->entries || !m->inits)))
+        return gsi_fail(&ctx->error, GS_ENULL, "the model has no forward pass or no weights");
+    if (m->states > 0 && !m->state)
+        return gsi_fail(&ctx->error, GS_ENULL, "the model's %zu running statistics are NULL",
+                        m->states);
+    return GS_OK;
+}
+
+/* Values are drawn in f32 and stored in the type that is trained. */
+static gs_status init_weights(gs_trainer *t)
+{
+    enum { BLOCK = 4096 };
+    float block[BLOCK];
+    for (size_t k = 0; k < t->model->n; k++) {
+        const gs_weight *w = &t->model->weights[k];
+        const size_t count = w->rows * w->cols, size = w->dtype == GS_F32 ? 4 : 2;
+        if (w->dtype == GS_F32) {
+            gsi_init_fill(w->data, count, t->model->inits[k], t->seed, k, 0);
+            continue;
+        }
+        for (size_t i = 0; i < count; i += BLOCK) {
+            const size_t n = count - i < BLOCK ? count - i : BLOCK;
+            gsi_init_fill(block, n, t->model->inits[k], t->seed, k, i);
+            const gs_tensor from = {block, n, GS_F32, w->name, 0};
+            const gs_tensor to = {(char *)w->data + i * size, n, w->dtype, w->name, 0};
+            const gs_status status = gs_tensors_convert(t->ctx, &to, &from, 1, NULL);
+            if (status != GS_OK)
+                return status;
+        }
+    }
+    const gs_tensor data = gs_store_data(t->store);
+    const size_t bytes = data.count * (data.dtype == GS_F32 ? 4 : 2);
+    return t->comm.bcast(t->comm.user, data.data, bytes, 0);
+}
+
+static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
+{
+    gs_context *ctx = t->ctx;
+    gs_model *m = t->model;
+    const char *const half = config->tape.mode == GS_O0     ? "half=f32"
+                             : config->tape.half == GS_BF16 ? "half=bf16"
+                                                            : "half=f16";
+    size_t bytes;
+    gs_status status = check_model(ctx, m);
+    if (status == GS_OK)
+        status = gs_tape_create(&t->tape, ctx, &config->tape);
+    if (status == GS_OK)
+        status = gs_scaler_set(&t->scaler, half, &ctx->error);
+    if (status == GS_OK)
+        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(&config->tape));
+    if (status != GS_OK)
+        return status;
+    m->weights = gs_store_weights(t->store, NULL);
+    if (m->states > 0) {
+        if (!gsi_mul_size(&bytes, m->states, sizeof *t->kept) ||
+            !(t->kept = gsi_new(&ctx->heap, bytes)))
+            return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for %zu running statistics",
+                            m->states);
+    }
+    status = init_weights(t);
+    if (status == GS_OK)
+        status = gs_trainer_sync(t);
+    if (status == GS_OK)
+        status = gs_optim_create(&t->optim, ctx, m->weights, m->n, &config->optim);
+    return status;
+}
+
+gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
+                            const gs_trainer_config *config)
+{
+    if (!out || !ctx || !model || !config)
+        return GS_ENULL;
+    *out = NULL;
+    gs_trainer *t = gsi_new(&ctx->heap, sizeof *t);
+    if (!t)
+        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
+    *t = (gs_trainer){.ctx = ctx,
+                      .model = model,
+                      .scaler = config->scaler,
+                      .comm = config->comm ? *config->comm : gs_comm_single(),
+                      .seed = config->seed};
+    const gs_status status = make_parts(t, config);
+    if (status != GS_OK) {
+        gs_trainer_free(t);
+        return status;
+    }
+    *out = t;
+    return GS_OK;
+}
+
+void gs_trainer_free(gs_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    gs_optim_free(trainer->optim);
+    gs_store_free(trainer->store);
+    gs_tape_free(trainer->tape);
+    gsi_free(&trainer->ctx->heap, trainer->kept);
+    trainer->model->weights = NULL;
+    gsi_free(&trainer->ctx->heap, trainer);
+}
+
+gs_tape *gs_trainer_tape(gs_trainer *trainer) { return trainer->tape; }
+gs_store *gs_trainer_store(gs_trainer *trainer) { return trainer->store; }
+gs_optim *gs_trainer_optim(gs_trainer *trainer) { return trainer->optim; }
+gs_scaler *gs_trainer_scaler(gs_trainer *trainer) { return &trainer->scaler; }
+
+gs_status gs_trainer_sync(gs_trainer *trainer)
+{
+    const gs_tensor data = gs_store_data(trainer->store), copies = gs_store_copies(trainer->store);
+    return copies.count ? gs_tensors_convert(trainer->ctx, &copies, &data, 1, NULL) : GS_OK;
+}
+
+/* ---- around a step ---- */
+
+gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n)
+{
+    gs_error *error = &t->ctx->error;
+    if (n == 0 || !micro)
+        return gsi_fail(error, GS_ESIZE, "the batch is empty: it has no micro-batches");
+    for (size_t i = 0; i < n; i++)
+        if (micro[i].n == 0)
+            return gsi_fail(error, GS_ESIZE, "micro-batch %zu is empty", i);
+    return GS_OK;
+}
+
+uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i)
+{
+    uint32_t block[4];
+    const uint64_t stream = t->seed ^ 0xD609 ^ (uint64_t)t->comm.rank << 40;
+    gsi_philox(block, stream, t->steps << 20 | i);
+    return (uint64_t)block[0] << 32 | block[1];
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase)
+{
+    const double time = now();
+    if (row)
+        row->seconds[phase] += time - t->lap;
+    t->lap = time;
+}
+
+static size_t most_of(size_t a, size_t b) { return a > b ? a : b; }
+
+void gsi_note_memory(gs_memory *most, gs_memory memory)
+{
+    most->activations = most_of(most->activations, memory.activations);
+    most->gradients = most_of(most->gradients, memory.gradients);
+    most->peak = most_of(most->peak, memory.peak);
+}
+
+gs_status gsi_scan_exponents(gs_trainer *t, gs_step *step)
+{
+    if (t->scaler.policy != GS_POLICY_HISTOGRAM)
+        return GS_OK;
+    gs_exponents x;
+    memset(&x, 0, sizeof x);
+    const gs_tensor grads = gs_store_grads(t->store);
+    const gs_status status = gs_tensors_exponents(t->ctx, &grads, 1, &x, NULL);
+    if (status == GS_OK)
+        gs_step_exponents(step, &t->scaler, &x);
+    return status;
+}
+
+void gsi_keep_state(gs_trainer *t)
+{
+    if (t->kept)
+        memcpy(t->kept, t->model->state, t->model->states * sizeof *t->kept);
+}
+
+void gsi_restore_state(gs_trainer *t)
+{
+    if (t->kept)
+        memcpy(t->model->state, t->kept, t->model->states * sizeof *t->kept);
+}
+
+gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status)
+{
+    gsi_restore_state(t);
+    gs_step_abandon(step, &t->scaler);
+    gs_optim_clear_grads(t->optim);
+    if (t->ctx->error.status != status)
+        gsi_fail(&t->ctx->error, status, "another rank could not run the step: %s",
+                 gs_status_meaning(status));
+    return status;
+}
+
+const char *gs_phase_name(gs_phase phase)
+{
+    static const char *const names[] = {
+#define X(id, name) name,
+        GS_PHASES(X)
+#undef X
+    };
+    return (unsigned)phase < GS_PHASE_COUNT ? names[phase] : "unknown";
+}
+
+/* ---- evaluation ---- */
+
+static float at(const gs_value *v, size_t i)
+{
+    return v->dtype == GS_F32   ? ((const float *)v->data)[i]
+           : v->dtype == GS_F16 ? gs_f16_to_f32(((const uint16_t *)v->data)[i])
+                                : gs_bf16_to_f32(((const uint16_t *)v->data)[i]);
+}
+
+/* Rows whose largest logit, the first of equals, is the target's. */
+static size_t count_right(const gs_value *logits, const int32_t *targets)
+{
+    const size_t classes = logits->shape[logits->rank - 1];
+    size_t right = 0;
+    for (size_t row = 0; row < logits->count / classes; row++) {
+        size_t best = 0;
+        for (size_t c = 1; c < classes; c++)
+            if (at(logits, row * classes + c) > at(logits, row * classes + best))
+                best = c;
+        right += targets[row] >= 0 && (size_t)targets[row] == best;
+    }
+    return right;
+}
+
+gs_status gs_trainer_evaluate(gs_trainer *t, const gs_batch *batch, double *loss, size_t *right)
+{
+    gs_status status = gsi_check_batch(t, batch, 1);
+    if (status != GS_OK)
+        return status;
+    gs_tape_begin(t->tape, 0, 0);
+    gs_value *logits =
+        right && t->model->logits ? t->model->logits(t->model, t->tape, batch) : NULL;
+    gs_value *value = logits ? gs_cross_entropy(t->tape, logits, batch->targets)
+                             : t->model->forward(t->model, t->tape, batch);
+    status = gs_tape_status(t->tape, &t->ctx->error);
+    if (status != GS_OK)
+        return status;
+    if (loss)
+        *loss = (double)*(const float *)value->data;
+    if (right)
+        *right = logits ? count_right(logits, batch->targets) : 0;
+    return GS_OK;
+}

@@ -1,0 +1,798 @@
+/* Whole training steps: the same bits with any instruction set and any number of threads, nothing
+ * allocated when steady, all or nothing when a gradient overflows, when memory ends, when the input
+ * is bad. */
+#include "memory.h"
+#include "test.h"
+
+#include "gradscale/train.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+/* ---- small jobs ---- */
+
+enum { GPT_N = 2, GPT_T = 10, GPT_WORDS = 17, CNN_N = 6, CNN_SIDE = 8, CNN_CLASSES = 3 };
+
+typedef enum model_kind { GPT, CNN, RESNET, MLP } model_kind;
+
+typedef struct job {
+    gs_context *ctx;
+    gs_model *model;
+    gs_trainer *trainer;
+    gs_status status; /* of making it */
+} job;
+
+typedef struct how {
+    model_kind kind;
+    gs_mode mode;
+    gs_dtype half;
+    const char *scaler, *rules; /* of gs_scaler_init and _set; NULL: pytorch's */
+    const char *optim;          /* settings of adamw */
+    unsigned threads, without_cpu;
+    float dropout;
+    int telemetry;
+    books *books;
+    const gs_comm *comm;
+} how;
+
+static gs_status make_model(job *j, const how *h)
+{
+    const gs_gpt_config gpt = {GPT_WORDS, 16, 2, 2, 24, h->dropout};
+    const gs_cnn_config cnn = {CNN_SIDE, CNN_SIDE, 2, CNN_CLASSES, 4, h->kind == RESNET};
+    const gs_mlp_config mlp = {(const size_t[]){CNN_SIDE * CNN_SIDE * 2, 20, CNN_CLASSES}, 3};
+    return h->kind == GPT   ? gs_gpt_create(&j->model, j->ctx, &gpt)
+           : h->kind == MLP ? gs_mlp_create(&j->model, j->ctx, &mlp)
+                            : gs_cnn_create(&j->model, j->ctx, &cnn);
+}
+
+static job job_new(const how *h)
+{
+    job j = {0};
+    gs_config config = {.threads = h->threads, .without_cpu = h->without_cpu};
+    if (h->books)
+        config.alloc = books_hook(h->books);
+    gs_trainer_config tc = {
+        .tape = {h->mode, h->half, 0, h->telemetry}, .comm = h->comm, .seed = 42};
+    gs_error error = {0};
+    const bool set = gs_optim_config_init(&tc.optim, "adamw", &error) == GS_OK &&
+                     gs_optim_config_set(&tc.optim, h->optim ? h->optim : "lr=3e-3 clip_norm=1",
+                                         &error) == GS_OK &&
+                     gs_scaler_init(&tc.scaler, h->scaler, &error) == GS_OK &&
+                     (!h->rules || gs_scaler_set(&tc.scaler, h->rules, &error) == GS_OK);
+    CHECK_MSG(set, "%s", error.text);
+    j.status = gs_context_create(&j.ctx, &config);
+    if (j.status == GS_OK)
+        j.status = make_model(&j, h);
+    if (j.status == GS_OK)
+        j.status = gs_trainer_create(&j.trainer, j.ctx, j.model, &tc);
+    return j;
+}
+
+static void job_free(job *j)
+{
+    gs_trainer_free(j->trainer);
+    gs_model_free(j->model);
+    gs_context_free(j->ctx);
+}
+
+/* A task that can be learnt: a word follows from the last one; an image's class is where it is
+ * brightest. Batch `which` of it. */
+static gs_batch batch_of(model_kind kind, unsigned which)
+{
+    static int32_t ids[8 * GPT_T], targets[8 * GPT_T];
+    static float x[8 * CNN_SIDE * CNN_SIDE * 2];
+    const uint64_t seed = 1000 + which;
+    if (kind == GPT) {
+        for (int i = 0; i < GPT_N * GPT_T; i++) {
+            const bool first = i % GPT_T == 0;
+            ids[i] =
+                first ? (int32_t)(gs_random_u32(seed, (uint64_t)i) % GPT_WORDS) : targets[i - 1];
+            targets[i] = (ids[i] * 5 + 3) % GPT_WORDS;
+        }
+        return (gs_batch){.n = GPT_N, .time = GPT_T, .ids = ids, .targets = targets};
+    }
+    for (int i = 0; i < CNN_N; i++) {
+        const int class = (int)(gs_random_u32(seed, (uint64_t)i) % CNN_CLASSES);
+        targets[i] = class;
+        for (int p = 0; p < CNN_SIDE * CNN_SIDE * 2; p++) {
+            const int row = p / (2 * CNN_SIDE);
+            const float noise = (float)gs_random_u32(seed + 500, (uint64_t)(i * 128 + p));
+            x[i * CNN_SIDE * CNN_SIDE * 2 + p] =
+                noise * 0x1p-31f - 1 + (row / 3 == class ? 1.5f : 0);
+        }
+    }
+    return (gs_batch){.n = CNN_N, .x = x, .targets = targets};
+}
+
+static gs_train_row step(job *j, model_kind kind, unsigned which)
+{
+    gs_train_row row = {0};
+    const gs_batch batch = batch_of(kind, which);
+    const gs_status status = gs_trainer_step(j->trainer, &batch, 1, &row);
+    CHECK_MSG(status == GS_OK, "%s", gs_context_error(j->ctx)->text);
+    return row;
+}
+
+static bool same_tensor(gs_tensor a, gs_tensor b)
+{
+    const size_t size = a.dtype == GS_F32 ? 4 : 2;
+    return a.count == b.count && a.dtype == b.dtype &&
+           (a.count == 0 || memcmp(a.data, b.data, a.count * size) == 0);
+}
+
+/* Weights, copies, moments and running statistics, to the last bit. */
+static bool same_job(const job *a, const job *b)
+{
+    bool same = same_tensor(gs_store_data(gs_trainer_store(a->trainer)),
+                            gs_store_data(gs_trainer_store(b->trainer))) &&
+                same_tensor(gs_store_copies(gs_trainer_store(a->trainer)),
+                            gs_store_copies(gs_trainer_store(b->trainer)));
+    for (size_t t = 0; t < a->model->n; t++)
+        for (int s = 0; s < GS_SLOT_COUNT; s++)
+            same &= same_tensor(gs_optim_slot(gs_trainer_optim(a->trainer), t, (gs_slot)s),
+                                gs_optim_slot(gs_trainer_optim(b->trainer), t, (gs_slot)s));
+    return same && (a->model->states == 0 || memcmp(a->model->state, b->model->state,
+                                                    a->model->states * sizeof(float)) == 0);
+}
+
+/* ---- the same bits everywhere ---- */
+
+static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half)
+{
+    static const struct {
+        unsigned without_cpu, threads;
+    } ways[] = {{~0u, 1}, {~0u, 4}, {~(unsigned)GS_CPU_AVX2, 1}, {~(unsigned)GS_CPU_AVX2, 4},
+                {0, 1},   {0, 4}};
+    enum { STEPS = 20 };
+    job first = {0};
+    double loss = 0;
+    for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
+        const how h = {.kind = kind,
+                       .mode = mode,
+                       .half = half,
+                       .threads = ways[k].threads,
+                       .without_cpu = ways[k].without_cpu,
+                       .dropout = 0.1f};
+        job j = job_new(&h);
+        CHECK(j.status == GS_OK);
+        double last = 0;
+        for (unsigned i = 0; i < STEPS; i++)
+            last = step(&j, kind, i).loss;
+        if (k == 0) {
+            first = j;
+            loss = last;
+            continue;
+        }
+        CHECK_MSG(same_job(&first, &j) && loss == last,
+                  "model %d, O%d %s, %u threads, without %#x: loss %.9g, not %.9g", (int)kind,
+                  (int)mode, gs_format_of(half)->name, ways[k].threads, ways[k].without_cpu, last,
+                  loss);
+        job_free(&j);
+    }
+    job_free(&first);
+}
+
+static void test_everywhere(void)
+{
+    check_everywhere(GPT, GS_O0, GS_F16);
+    check_everywhere(GPT, GS_O1, GS_F16);
+    check_everywhere(GPT, GS_O2, GS_F16);
+    check_everywhere(GPT, GS_O2, GS_BF16);
+    check_everywhere(CNN, GS_O1, GS_F16);
+    check_everywhere(CNN, GS_O2, GS_F16);
+    check_everywhere(RESNET, GS_O2, GS_BF16);
+    check_everywhere(MLP, GS_O3, GS_F16);
+}
+
+/* ---- every mode trains ---- */
+
+static void test_learns(void)
+{
+    static const struct {
+        gs_mode mode;
+        gs_dtype half;
+    } modes[] = {{GS_O0, GS_F16},  {GS_O1, GS_F16}, {GS_O1, GS_BF16}, {GS_O2, GS_F16},
+                 {GS_O2, GS_BF16}, {GS_O3, GS_F16}, {GS_O3, GS_BF16}};
+    for (size_t k = 0; k < sizeof modes / sizeof modes[0]; k++)
+        for (int kind = GPT; kind <= MLP; kind++) {
+            const how h = {.kind = (model_kind)kind,
+                           .mode = modes[k].mode,
+                           .half = modes[k].half,
+                           .threads = 1,
+                           .optim = modes[k].mode == GS_O3 ? "lr=1e-2 clip_norm=1 rounding=kahan"
+                                                           : "lr=1e-2 clip_norm=1"};
+            job j = job_new(&h);
+            CHECK_MSG(j.status == GS_OK, "%s", gs_context_error(j.ctx)->text);
+            double first = 0, last = 0;
+            const unsigned steps = kind == GPT ? 80 : 40;
+            for (unsigned i = 0; i < steps; i++) {
+                const double loss = step(&j, (model_kind)kind, i).loss;
+                first += i < 3 ? loss / 3 : 0;
+                last += i + 3 >= steps ? loss / 3 : 0;
+            }
+            CHECK_MSG(last < 0.5 * first, "model %d, O%d %s: the loss went from %g to %g", kind,
+                      (int)modes[k].mode, gs_format_of(modes[k].half)->name, first, last);
+
+            double loss = 0;
+            size_t right = 0;
+            const gs_batch unseen = batch_of((model_kind)kind, 5000);
+            CHECK(gs_trainer_evaluate(j.trainer, &unseen, &loss, &right) == GS_OK);
+            const size_t rows = unseen.n * (unseen.time ? unseen.time : 1);
+            CHECK_MSG(right > rows / 2 && right <= rows && loss < first,
+                      "model %d, O%d %s: %zu of %zu, loss %g", kind, (int)modes[k].mode,
+                      gs_format_of(modes[k].half)->name, right, rows, loss);
+            job_free(&j);
+        }
+}
+
+/* ---- nothing is allocated ---- */
+
+static void test_steady(void)
+{
+    for (int kind = GPT; kind <= MLP; kind++)
+        for (int mode = GS_O0; mode <= GS_O3; mode++) {
+            books b = {0};
+            const how h = {.kind = (model_kind)kind,
+                           .mode = (gs_mode)mode,
+                           .half = GS_F16,
+                           .threads = 2,
+                           .telemetry = 1,
+                           .dropout = 0.1f,
+                           .books = &b};
+            job j = job_new(&h);
+            CHECK(j.status == GS_OK);
+            for (unsigned i = 0; i < 3; i++)
+                step(&j, (model_kind)kind, i);
+            const size_t before = b.calls;
+            for (unsigned i = 3; i < 8; i++)
+                step(&j, (model_kind)kind, i);
+            CHECK_MSG(b.calls == before, "model %d, O%d: %zu allocations in five steps", kind, mode,
+                      b.calls - before);
+            size_t layers;
+            const gs_layer *list = gs_tape_layers(gs_trainer_tape(j.trainer), &layers);
+            CHECK(list && layers > 1 && list[0].name);
+            job_free(&j);
+            CHECK(b.blocks == 0 && b.bytes == 0 && !b.wrong);
+        }
+}
+
+/* ---- memory ends ---- */
+
+/* Allocation `at` fails, or it and all after it. A step without memory changes nothing: run again
+ * with memory, it gives what it would have given. Returns whether nothing failed. */
+static bool check_no_memory(const how *clean, const job *want, size_t at, bool all)
+{
+    books b = {.fail_at = all ? 0 : at, .fail_from = all ? at : 0};
+    how h = *clean;
+    h.books = &b;
+    job j = job_new(&h);
+    const gs_batch batch = batch_of(h.kind, 0);
+    gs_status first = j.status; /* failure */
+    for (int i = 0; j.status == GS_OK && i < 3; i++) {
+        gs_status status = gs_trainer_step(j.trainer, &batch, 1, NULL);
+        first = first == GS_OK ? status : first;
+        if (status != GS_OK) {
+            CHECK(strstr(gs_context_error(j.ctx)->text, "memory"));
+            b.fail_at = b.fail_from = 0;
+            status = gs_trainer_step(j.trainer, &batch, 1, NULL);
+        }
+        CHECK(status == GS_OK);
+    }
+    const bool failed = b.calls >= at;
+    CHECK_MSG(first == GS_OK || first == GS_ENOMEM, "allocation %zu: %s", at,
+              gs_status_name(first));
+    CHECK_MSG(failed || first == GS_OK, "allocation %zu was not reached", at);
+    CHECK_MSG(!all || !failed || first == GS_ENOMEM, "from allocation %zu on: no error", at);
+    CHECK_MSG(j.status != GS_OK || same_job(&j, want), "allocation %zu: not the same", at);
+    job_free(&j);
+    CHECK_MSG(b.blocks == 0 && !b.wrong, "allocation %zu: %zu blocks are left", at, b.blocks);
+    return !failed;
+}
+
+static void test_no_memory(void)
+{
+    static const model_kind kinds[] = {GPT, CNN, MLP};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const how h = {
+            .kind = kinds[k], .mode = GS_O2, .half = GS_F16, .threads = 1, .telemetry = 1};
+        job want = job_new(&h);
+        for (unsigned i = 0; i < 3; i++)
+            step(&want, kinds[k], 0);
+        for (int all = 0; all < 2; all++) {
+            size_t at = 1;
+            while (at < 500 && !check_no_memory(&h, &want, at, all))
+                at++;
+            CHECK(at > 10 && at < 500);
+        }
+        job_free(&want);
+    }
+}
+
+/* ---- overflow ---- */
+
+/* A clean job and one whose scale is far too high see the same batch. */
+static void check_skip(model_kind kind, gs_mode mode)
+{
+    const how h = {.kind = kind,
+                   .mode = mode,
+                   .half = GS_F16,
+                   .threads = 2,
+                   .scaler = "pytorch",
+                   .rules = "init=0x1p+38"};
+    job untouched = job_new(&h), j = job_new(&h);
+    const gs_train_row row = step(&j, kind, 0);
+    CHECK(row.report.verdict.action == GS_SKIP);
+    CHECK(row.report.verdict.reason == GS_REASON_INF || row.report.verdict.reason == GS_REASON_NAN);
+    CHECK(row.scale == 0x1p+38 && gs_scaler_scale(gs_trainer_scaler(j.trainer)) == 0x1p+37);
+    CHECK_MSG(same_job(&untouched, &j), "model %d, O%d: a skipped step changed something", kind,
+              (int)mode);
+    CHECK(gs_optim_get_state(gs_trainer_optim(j.trainer)).applied == 0);
+    job_free(&untouched);
+    job_free(&j);
+}
+
+static void check_retry(model_kind kind, gs_mode mode)
+{
+    how h = {.kind = kind,
+             .mode = mode,
+             .half = GS_F16,
+             .threads = 2,
+             .dropout = 0.1f,
+             .rules = "init=0x1p+38 on_overflow=retry:40 interval=none"};
+    job high = job_new(&h);
+    gs_train_row row = step(&high, kind, 0);
+    CHECK(row.report.verdict.action == GS_APPLY && row.reruns > 5);
+    char rules[80];
+    snprintf(rules, sizeof rules, "init=%a on_overflow=retry:40 interval=none", row.scale);
+    h.rules = rules;
+    job low = job_new(&h);
+    const gs_train_row same = step(&low, kind, 0);
+    CHECK(same.report.verdict.action == GS_APPLY && same.reruns == 0);
+    CHECK(row.loss == same.loss && row.report.norm == same.report.norm && row.amax == same.amax);
+    for (unsigned i = 1; i < 4; i++) {
+        row = step(&high, kind, i);
+        CHECK(row.loss == step(&low, kind, i).loss);
+    }
+    CHECK_MSG(same_job(&high, &low), "model %d, O%d: a retried step is not the same", kind,
+              (int)mode);
+    job_free(&high);
+    job_free(&low);
+}
+
+static void test_overflow(void)
+{
+    static const model_kind kinds[] = {GPT, CNN, RESNET, MLP};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (int mode = GS_O1; mode <= GS_O3; mode++) {
+            check_skip(kinds[k], (gs_mode)mode);
+            check_retry(kinds[k], (gs_mode)mode);
+        }
+}
+
+/* A model whose gradient, or loss, is broken at will. */
+typedef struct broken {
+    gs_model base;
+    gs_model *inner;
+    float factor;
+} broken;
+
+static gs_value *broken_forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    const broken *b = model;
+    b->inner->weights = b->base.weights;
+    gs_value *loss = b->inner->forward(b->inner, t, batch);
+    return gs_mul(t, loss, gs_input(t, GS_F32, 0, NULL, &b->factor));
+}
+
+/* Injected infinities: weights stay, whatever the mode; a broken forward pass moves no scale. */
+static void test_injected(void)
+{
+    static const struct {
+        float factor;
+        gs_reason reason;
+        double scale; /* afterwards */
+    } cases[] = {{INFINITY, GS_REASON_FORWARD, 65536},
+                 {NAN, GS_REASON_FORWARD, 65536},
+                 {1e30f, GS_REASON_INF, 32768},
+                 {1, GS_REASON_FINE, 65536}};
+    for (int mode = GS_O0; mode <= GS_O3; mode++)
+        for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+            const how h = {.kind = CNN, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
+            job j = job_new(&h), untouched = job_new(&h);
+            gs_model *inner = j.model;
+            gs_trainer_config tc = {.tape = {(gs_mode)mode, GS_F16, 0, 0}, .seed = 42};
+            CHECK(gs_optim_config_init(&tc.optim, "adamw", NULL) == GS_OK);
+            CHECK(gs_optim_config_set(&tc.optim, "lr=3e-3 clip_norm=1", NULL) == GS_OK);
+            CHECK(gs_scaler_init(&tc.scaler, NULL, NULL) == GS_OK);
+            broken b = {.base = *inner, .inner = inner, .factor = cases[k].factor};
+            b.base.forward = broken_forward;
+            b.base.release = NULL;
+            gs_trainer_free(j.trainer);
+            CHECK(gs_trainer_create(&j.trainer, j.ctx, &b.base, &tc) == GS_OK);
+            const gs_train_row row = step(&j, CNN, 0);
+            const bool fine = cases[k].reason == GS_REASON_FINE;
+            const bool f32 = mode == GS_O0 && cases[k].reason == GS_REASON_INF; /* holds 1e30 */
+            CHECK_MSG(row.report.verdict.reason == (f32 ? GS_REASON_FINE : cases[k].reason),
+                      "O%d, factor %g: %s", mode, (double)cases[k].factor,
+                      gs_reason_name(row.report.verdict.reason));
+            CHECK(gs_scaler_scale(gs_trainer_scaler(j.trainer)) == (f32 ? 65536 : cases[k].scale));
+            CHECK(same_job(&j, &untouched) == (!fine && !f32));
+            job_free(&j);
+            job_free(&untouched);
+        }
+}
+
+/* ---- accumulation ---- */
+
+static void test_accumulation(void)
+{
+    for (int mode = GS_O0; mode <= GS_O2; mode++) {
+        const how h = {.kind = MLP, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
+        job whole = job_new(&h), parts = job_new(&h);
+        const gs_batch all = batch_of(MLP, 3);
+        gs_batch micro[3]; /* 1, 2 and 3 items: each counts by its items */
+        size_t at = 0;
+        for (size_t i = 0; i < 3; i++) {
+            micro[i] = (gs_batch){
+                .n = i + 1, .x = all.x + at * CNN_SIDE * CNN_SIDE * 2, .targets = all.targets + at};
+            at += i + 1;
+        }
+        CHECK(at == all.n);
+        gs_train_row a, b;
+        CHECK(gs_trainer_step(whole.trainer, &all, 1, &a) == GS_OK);
+        CHECK(gs_trainer_step(parts.trainer, micro, 3, &b) == GS_OK);
+        const double eps = mode == GS_O0 ? 1e-6 : 2e-3;
+        CHECK_MSG(fabs(a.loss - b.loss) <= eps * a.loss, "O%d: %g and %g", mode, a.loss, b.loss);
+        CHECK_MSG(fabs(a.report.norm - b.report.norm) <= eps * a.report.norm, "O%d: %g and %g",
+                  mode, a.report.norm, b.report.norm);
+        const gs_tensor ga = gs_store_grads(gs_trainer_store(whole.trainer));
+        const gs_tensor gb = gs_store_grads(gs_trainer_store(parts.trainer));
+        double worst = 0, most = 0;
+        for (size_t i = 0; i < ga.count; i++) {
+            const double x = (double)((const float *)ga.data)[i];
+            worst = fmax(worst, fabs(x - (double)((const float *)gb.data)[i]));
+            most = fmax(most, fabs(x));
+        }
+        CHECK_MSG(most > 0 && worst <= eps * most, "O%d: off by %g of %g", mode, worst, most);
+        job_free(&whole);
+        job_free(&parts);
+    }
+}
+
+/* ---- bad input ---- */
+
+static void check_bad(job *j, const job *untouched, const gs_batch *batch, size_t n, gs_status want,
+                      const char *says)
+{
+    gs_train_row row;
+    const gs_status status = gs_trainer_step(j->trainer, batch, n, &row);
+    const char *text = gs_context_error(j->ctx)->text;
+    CHECK_MSG(status == want && strstr(text, says), "%s, \"%s\" has no \"%s\"",
+              gs_status_name(status), text, says);
+    CHECK(same_job(j, untouched));
+}
+
+static void test_bad_input(void)
+{
+    how h = {.kind = GPT, .mode = GS_O2, .half = GS_F16, .threads = 1};
+    job j = job_new(&h), untouched = job_new(&h);
+    gs_batch good = batch_of(GPT, 0), bad = good;
+    int32_t ids[GPT_N * GPT_T], targets[GPT_N * GPT_T];
+    memcpy(ids, good.ids, sizeof ids);
+    memcpy(targets, good.targets, sizeof targets);
+    bad.ids = ids;
+    bad.targets = targets;
+    check_bad(&j, &untouched, NULL, 1, GS_ESIZE, "empty");
+    check_bad(&j, &untouched, &bad, 0, GS_ESIZE, "empty");
+    bad.n = 0;
+    check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "micro-batch 0 is empty");
+    bad.n = good.n;
+    bad.time = 17;
+    check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "17 tokens, and the context is 16");
+    bad.time = 0;
+    check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "embedding");
+    bad.time = good.time;
+    bad.ids = NULL;
+    check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "embedding");
+    bad.ids = ids;
+    bad.targets = NULL;
+    check_bad(&j, &untouched, &bad, 1, GS_ENULL, "cross_entropy");
+    bad.targets = targets;
+    targets[7] = GPT_WORDS;
+    check_bad(&j, &untouched, &bad, 1, GS_ERANGE, "cross_entropy: target 7 is 17, of 17");
+    targets[7] = 0;
+    ids[3] = -1;
+    check_bad(&j, &untouched, &bad, 1, GS_ERANGE, "embedding: id 3 is -1, of 17");
+    ids[3] = GPT_WORDS;
+    check_bad(&j, &untouched, &bad, 1, GS_ERANGE, "embedding: id 3 is 17, of 17");
+    const gs_batch pair[] = {good, bad}; /* the first is done, and undone */
+    check_bad(&j, &untouched, pair, 2, GS_ERANGE, "embedding: id 3 is 17");
+    step(&j, GPT, 1); /* and then as if nothing had been */
+    step(&untouched, GPT, 1);
+    CHECK(same_job(&j, &untouched));
+    job_free(&j);
+    job_free(&untouched);
+
+    h.kind = CNN;
+    j = job_new(&h);
+    untouched = job_new(&h);
+    bad = batch_of(CNN, 0);
+    bad.x = NULL;
+    check_bad(&j, &untouched, &bad, 1, GS_ENULL, "no data");
+    job_free(&j);
+    job_free(&untouched);
+}
+
+/* Operations name themselves and both shapes. */
+static void test_bad_shapes(void)
+{
+    gs_context *ctx;
+    gs_tape *t;
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0}) == GS_OK);
+    static const float zeros[256];
+    gs_running running = {0};
+#define IN(...)                                                                  \
+    gs_input(t, GS_F32, (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
+             (const size_t[]){__VA_ARGS__}, zeros)
+#define BAD(call, ...)                                                                    \
+    do {                                                                                  \
+        const char *const says[] = {__VA_ARGS__};                                         \
+        gs_error error = {0};                                                             \
+        gs_tape_begin(t, 1, 0);                                                           \
+        gs_value *v = (call);                                                             \
+        CHECK(gs_tape_status(t, &error) != GS_OK);                                        \
+        for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)                         \
+            CHECK_MSG(strstr(error.text, says[i]), "\"%s\": no %s", error.text, says[i]); \
+        CHECK(gs_tape_backward(t, gs_relu(t, v), 1) != GS_OK);                            \
+    } while (0)
+    BAD(gs_linear(t, IN(4, 5), IN(3, 6), NULL), "linear", "[4 5]", "[3 6]");
+    BAD(gs_linear(t, IN(4, 5), IN(3, 5), IN(4)), "linear", "[3 5]", "[4]");
+    BAD(gs_matmul(t, IN(2, 4, 5), IN(3, 5, 6), 0), "matmul", "[2 4 5]", "[3 5 6]");
+    BAD(gs_matmul(t, IN(4, 5), IN(5, 6), 1), "matmul", "[4 5]", "[5 6]");
+    BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(3, 17), NULL, 3, 1, 1), "conv2d", "[1 4 4 2]", "[3 17]");
+    BAD(gs_attention(t, IN(1, 4, 10), 3), "attention", "[1 4 10]", "3 heads");
+    BAD(gs_add(t, IN(4, 5), IN(4)), "add", "[4 5]", "[4]");
+    BAD(gs_mul(t, IN(4, 5), IN(5, 5)), "mul", "[4 5]", "[5 5]");
+    BAD(gs_mse(t, IN(4, 5), IN(5, 4)), "mse", "[4 5]", "[5 4]");
+    BAD(gs_layernorm(t, IN(4, 5), IN(4), IN(5)), "layernorm", "[4 5]", "[4]", "[5]");
+    BAD(gs_batchnorm(t, IN(4, 5), IN(5), IN(6), running), "batchnorm", "[4 5]", "[5]", "[6]");
+    BAD(gs_reshape(t, IN(4, 5), 2, (const size_t[]){3, 7}), "reshape", "[4 5]", "[3 7]");
+    BAD(gs_max_pool(t, IN(1, 2, 2, 3), 3, 1), "max_pool", "[1 2 2 3]");
+    BAD(gs_avg_pool(t, IN(1, 2, 2, 3), 2, 0), "avg_pool", "[1 2 2 3]");
+    BAD(gs_softmax(t, gs_input(t, GS_F32, 0, NULL, zeros)), "softmax");
+    BAD(gs_dropout(t, IN(4), 1.5f), "dropout");
+    BAD(gs_cast(t, IN(4), GS_F64), "cast");
+    BAD(IN(4, 0), "empty");
+    BAD(gs_input(t, GS_F64, 1, (const size_t[]){4}, zeros), "f32, f16 or bf16");
+    BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, (const char *)zeros + 1), "aligned");
+    BAD(gs_input(t, GS_F32, 4, (const size_t[]){SIZE_MAX, 2, 2, 2}, zeros), "too large");
+#undef BAD
+#undef IN
+    gs_tape_free(t);
+    gs_context_free(ctx);
+}
+
+static void test_bad_models(void)
+{
+    gs_context *ctx;
+    gs_model *m;
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    const gs_gpt_config gpts[] = {
+        {0, 16, 2, 2, 24, 0},       {17, 1, 2, 2, 24, 0},    {17, 16, 0, 2, 24, 0},
+        {17, 16, 2, 5, 24, 0},      {17, 16, 2, 0, 24, 0},   {17, 16, 2, 2, 0, 0},
+        {17, 16, 2, 2, 24, 1},      {17, 16, 2, 2, 24, NAN}, {17, SIZE_MAX / 2, 2, 2, 24, 0},
+        {SIZE_MAX, 16, 2, 2, 24, 0}};
+    for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++)
+        CHECK_MSG(gs_gpt_create(&m, ctx, &gpts[i]) != GS_OK && !m, "gpt %zu", i);
+    const gs_cnn_config cnns[] = {
+        {7, 8, 1, 10, 4, 0}, {8, 8, 0, 10, 4, 0}, {8, 8, 1, 1, 4, 0},        {8, 8, 1, 10, 0, 0},
+        {8, 9, 1, 10, 4, 1}, {0, 0, 1, 10, 4, 1}, {SIZE_MAX, 8, 1, 10, 4, 0}};
+    for (size_t i = 0; i < sizeof cnns / sizeof cnns[0]; i++)
+        CHECK_MSG(gs_cnn_create(&m, ctx, &cnns[i]) != GS_OK && !m, "cnn %zu", i);
+    CHECK(gs_mlp_create(&m, ctx, &(gs_mlp_config){(const size_t[]){4}, 1}) != GS_OK && !m);
+    CHECK(gs_mlp_create(&m, ctx, &(gs_mlp_config){(const size_t[]){0, 4}, 2}) != GS_OK && !m);
+    CHECK(gs_mlp_create(&m, ctx, &(gs_mlp_config){(const size_t[]){4, 1}, 2}) != GS_OK && !m);
+    CHECK(gs_mlp_create(NULL, ctx, NULL) == GS_ENULL);
+    gs_context_free(ctx);
+}
+
+/* ---- models ---- */
+
+static void test_names(void)
+{
+    const how h = {.kind = GPT, .mode = GS_O1, .half = GS_BF16, .threads = 1};
+    job j = job_new(&h);
+    static const struct {
+        const char *name;
+        size_t rows, cols;
+        float mean, spread;
+    } want[] = {{"transformer.wte.weight", GPT_WORDS, 24, 0, 0.02f},
+                {"transformer.wpe.weight", 16, 24, 0, 0.02f},
+                {"transformer.h.1.ln_2.weight", 1, 24, 1, 0},
+                {"transformer.h.0.attn.c_attn.weight", 72, 24, 0, 0.02f},
+                {"transformer.h.0.attn.c_attn.bias", 1, 72, 0, 0},
+                {"transformer.h.1.attn.c_proj.weight", 24, 24, 0, 0.01f},
+                {"transformer.h.1.mlp.c_fc.weight", 96, 24, 0, 0.02f},
+                {"transformer.h.0.mlp.c_proj.weight", 24, 96, 0, 0.01f},
+                {"transformer.ln_f.bias", 1, 24, 0, 0}};
+    CHECK(j.model->n == 2 + 2 * 12 + 2);
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        const gs_weight *w = gs_store_find(gs_trainer_store(j.trainer), want[i].name);
+        CHECK_MSG(w && w->rows == want[i].rows && w->cols == want[i].cols, "%s", want[i].name);
+        if (!w)
+            continue;
+        double sum = 0, square = 0;
+        const size_t n = w->rows * w->cols;
+        for (size_t k = 0; k < n; k++) {
+            const double x = (double)((const float *)w->data)[k];
+            CHECK(((const uint16_t *)w->copy)[k] == gs_f32_to_bf16((float)x));
+            sum += x / (double)n;
+            square += (x - (double)want[i].mean) * (x - (double)want[i].mean) / (double)n;
+        }
+        const double spread = (double)want[i].spread, five = 1e-12 + 5 * spread / sqrt((double)n);
+        CHECK_MSG(fabs(sum - (double)want[i].mean) <= five, "%s: mean %g", want[i].name, sum);
+        CHECK_MSG(fabs(sqrt(square) - spread) <= five, "%s: spread %g", want[i].name, sqrt(square));
+        CHECK((w->rows == 1) == ((w->flags & GS_NO_DECAY) != 0));
+    }
+    job_free(&j);
+}
+
+/* ---- ranks ---- */
+
+/* Two ranks that hold the same: sums are twice mine. */
+static int comm_calls;
+static gs_status twice(void *user, float *data, size_t n)
+{
+    (void)user;
+    comm_calls++;
+    for (size_t i = 0; i < n; i++)
+        data[i] *= 2;
+    return GS_OK;
+}
+
+/* And one that met an infinity, or an error, when *user says so. */
+static gs_status other_rank(void *user, double *data, size_t n)
+{
+    const int what = *(const int *)user;
+    CHECK(n == 5);
+    if (what == 1)
+        data[2] = 1;
+    if (what == 2)
+        data[0] = GS_ERANGE;
+    if (what == 3)
+        data[1] = 1;
+    return GS_OK;
+}
+
+static gs_status nothing(void *user, void *data, size_t bytes, int root)
+{
+    (void)user, (void)data, (void)bytes;
+    return root == 0 ? GS_OK : GS_ERANGE;
+}
+
+static void test_ranks(void)
+{
+    int what = 0;
+    const gs_comm comm = {&what, 0, 2, twice, other_rank, nothing, NULL};
+    how h = {.kind = CNN, .mode = GS_O0, .threads = 1};
+    job alone = job_new(&h);
+    h.comm = &comm;
+    job j = job_new(&h);
+    const gs_train_row a = step(&alone, CNN, 0), b = step(&j, CNN, 0);
+    CHECK(comm_calls == 2); /* all gradients in one, and the loss */
+    CHECK(b.loss == (double)(float)a.loss && a.report.norm == b.report.norm);
+    CHECK(same_job(&alone, &j)); /* halves are exact, so all of it is the same */
+
+    what = 1;
+    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_INF);
+    what = 3;
+    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_FORWARD);
+    what = 2;
+    gs_batch batch = batch_of(CNN, 1);
+    CHECK(gs_trainer_step(j.trainer, &batch, 1, NULL) == GS_ERANGE);
+    CHECK(strstr(gs_context_error(j.ctx)->text, "another rank"));
+    CHECK(same_job(&alone, &j));
+    job_free(&alone);
+    job_free(&j);
+
+    const gs_comm single = gs_comm_single();
+    float x = 3;
+    double y = 4;
+    CHECK(single.rank == 0 && single.size == 1);
+    CHECK(single.sum(single.user, &x, 1) == GS_OK && x == 3);
+    CHECK(single.max(single.user, &y, 1) == GS_OK && y == 4);
+    CHECK(single.bcast(single.user, &x, 4, 0) == GS_OK && x == 3);
+    CHECK(single.bcast(single.user, &x, 4, 1) == GS_ERANGE);
+    CHECK(single.barrier(single.user) == GS_OK);
+}
+
+/* ---- autocast, as engine.h has it ---- */
+
+static void test_autocast(void)
+{
+    static const struct {
+        const char *op;
+        gs_class class;
+    } table[] = {{"linear", GS_CLASS_LOW},       {"matmul", GS_CLASS_LOW},
+                 {"conv2d", GS_CLASS_LOW},       {"attention", GS_CLASS_LOW},
+                 {"softmax", GS_CLASS_F32},      {"layernorm", GS_CLASS_F32},
+                 {"batchnorm", GS_CLASS_F32},    {"cross_entropy", GS_CLASS_F32},
+                 {"mse", GS_CLASS_F32},          {"add", GS_CLASS_WIDEST},
+                 {"mul", GS_CLASS_WIDEST},       {"relu", GS_CLASS_AS_IS},
+                 {"gelu", GS_CLASS_AS_IS},       {"dropout", GS_CLASS_AS_IS},
+                 {"fake_quant", GS_CLASS_AS_IS}, {"max_pool", GS_CLASS_AS_IS},
+                 {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_AS_IS},
+                 {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS}};
+    CHECK(sizeof table / sizeof table[0] == GS_OP_COUNT);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int found = 0;
+        for (int op = 0; op < GS_OP_COUNT; op++)
+            if (strcmp(gs_op_name((gs_op)op), table[i].op) == 0)
+                found = 1 + (gs_op_class((gs_op)op) == table[i].class);
+        CHECK_MSG(found == 2, "%s", table[i].op);
+    }
+
+    /* What really comes out of f32 and of half inputs. */
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    static const float f[48];
+    static const uint16_t g[48];
+    static const size_t s[] = {4, 12}, image[] = {1, 2, 2, 12}, row[] = {12}, qkv[] = {1, 4, 12};
+    for (int mode = GS_O0; mode <= GS_O3; mode++)
+        for (int k = GS_F16; k <= GS_BF16; k++) {
+            const gs_dtype half = (gs_dtype)k, low = mode == GS_O0 ? GS_F32 : half;
+            const gs_dtype norm = mode <= GS_O1 ? GS_F32 : half; /* of a half input */
+            gs_tape *t;
+            CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){(gs_mode)mode, half, 0, 0}) == GS_OK);
+            gs_tape_begin(t, 0, 0);
+            gs_value *x = gs_input(t, GS_F32, 2, s, f), *h = gs_input(t, half, 2, s, g);
+            gs_value *v = gs_input(t, GS_F32, 1, row, f);
+            gs_value *xi = gs_input(t, GS_F32, 4, image, f), *hi = gs_input(t, half, 4, image, g);
+            float mean[12] = {0}, var[12] = {1};
+            const gs_running running = {mean, var, 0.1f};
+            CHECK(gs_linear(t, x, x, NULL)->dtype == low && gs_linear(t, h, x, NULL)->dtype == low);
+            CHECK(gs_matmul(t, x, x, 1)->dtype == low && gs_matmul(t, h, h, 1)->dtype == low);
+            CHECK(gs_conv2d(t, xi, x, NULL, 1, 1, 0)->dtype == low);
+            CHECK(gs_conv2d(t, hi, x, NULL, 1, 1, 0)->dtype == low);
+            CHECK(gs_attention(t, gs_input(t, GS_F32, 3, qkv, f), 2)->dtype == low);
+            CHECK(gs_softmax(t, x)->dtype == GS_F32 && gs_softmax(t, h)->dtype == norm);
+            CHECK(gs_layernorm(t, x, v, v)->dtype == GS_F32);
+            CHECK(gs_layernorm(t, h, v, v)->dtype == norm);
+            CHECK(gs_batchnorm(t, x, v, v, running)->dtype == GS_F32);
+            CHECK(gs_batchnorm(t, h, v, v, running)->dtype == norm);
+            CHECK(gs_mse(t, h, h)->dtype == GS_F32);
+            CHECK(gs_cross_entropy(t, h, (const int32_t[]){0, 1, 2, 3})->dtype == GS_F32);
+            CHECK(gs_add(t, x, h)->dtype == GS_F32 && gs_add(t, h, h)->dtype == half);
+            CHECK(gs_mul(t, h, x)->dtype == GS_F32 && gs_mul(t, h, h)->dtype == half);
+            CHECK(gs_relu(t, h)->dtype == half && gs_gelu(t, x)->dtype == GS_F32);
+            CHECK(gs_max_pool(t, hi, 2, 2)->dtype == half && gs_avg_pool(t, xi, 2, 2)->dtype == 0);
+            gs_error error = {0};
+            CHECK_MSG(gs_tape_status(t, &error) == GS_OK, "%s", error.text);
+            gs_tape_free(t);
+        }
+    gs_context_free(ctx);
+}
+
+/* Half-stored activations take about half the bytes. */
+static void test_half_memory(void)
+{
+    size_t bytes[4];
+    for (int mode = GS_O0; mode <= GS_O3; mode++) {
+        const how h = {.kind = GPT, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
+        job j = job_new(&h);
+        const gs_train_row row = step(&j, GPT, 0);
+        bytes[mode] = row.memory.activations;
+        CHECK(row.memory.peak >= row.memory.activations && row.memory.gradients > 0);
+        job_free(&j);
+    }
+    CHECK_MSG(bytes[2] * 100 < bytes[0] * 55 && bytes[3] * 100 < bytes[0] * 55,
+              "%zu bytes in f32, %zu in O2, %zu in O3", bytes[0], bytes[2], bytes[3]);
+    CHECK_MSG(bytes[1] < bytes[0], "%zu bytes in f32, %zu in O1", bytes[0], bytes[1]);
+}
+
+TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_steady},
+      {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
+      {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
+      {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
+      {"ranks", test_ranks}, {"autocast", test_autocast}, {"half_memory", test_half_memory})

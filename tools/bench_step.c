@@ -1,0 +1,336 @@
+/* gradscale bench step: whole training steps against the machine's peak of fused multiply-adds, and
+ * against the same steps without the scaler. Schema of --json: doc/json-bench.md.
+ *
+ * The two kinds of steps and the peak take turns, and the best of each counts. */
+#include "bench.h"
+#include "json.h"
+
+#include "gradscale/train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- models ---- */
+
+typedef enum model_kind { MODEL_GPT, MODEL_MLP, MODEL_CNN } model_kind;
+
+static const struct {
+    const char *name;
+    model_kind kind;
+    gs_gpt_config gpt; /* context is the default of --time */
+    size_t batch;
+    const char *items;
+} models[] = {
+    {"gpt-mini", MODEL_GPT, {128, 256, 6, 6, 384, 0}, 4, "tokens"},
+    {"gpt2", MODEL_GPT, {50257, 256, 12, 12, 768, 0}, 4, "tokens"},
+    {"mlp", MODEL_MLP, {0}, 64, "images"},
+    {"cnn", MODEL_CNN, {0}, 64, "images"},
+};
+static const size_t mlp_sizes[] = {784, 512, 512, 10};
+static const gs_cnn_config cnn = {28, 28, 1, 10, 32, 0};
+
+enum { WITH_SCALER, WITHOUT, SIDES };
+
+typedef struct bench {
+    size_t model; /* index */
+    uint64_t n, time;
+    gs_dtype half;
+    gs_mode mode;
+    bool telemetry;
+    unsigned threads;
+    gs_context *ctx;
+    bench_team *team;
+    const bench_peak *peak;
+    gs_model *models[SIDES]; /* each has its own weights */
+    gs_trainer *trainers[SIDES];
+    gs_batch batch;
+    void *data[3];
+    gs_train_row best[SIDES]; /* of the fastest step */
+    double seconds[SIDES];    /* of it */
+    double peak_seconds;      /* of as many flops; 0: not known */
+    unsigned rounds;
+} bench;
+
+static double flops_of(const bench *b) { return b->models[0]->flops * (double)b->n; }
+
+static gs_status make_model(gs_model **out, const bench *b)
+{
+    gs_gpt_config gpt = models[b->model].gpt;
+    gpt.context = (size_t)b->time;
+    const gs_mlp_config mlp = {mlp_sizes, sizeof mlp_sizes / sizeof mlp_sizes[0]};
+    switch (models[b->model].kind) {
+    case MODEL_GPT:
+        return gs_gpt_create(out, b->ctx, &gpt);
+    case MODEL_MLP:
+        return gs_mlp_create(out, b->ctx, &mlp);
+    default:
+        return gs_cnn_create(out, b->ctx, &cnn);
+    }
+}
+
+/* Both clip: reading the gradients for their norm is not the scaler's cost. */
+static gs_status make_side(bench *b, int side)
+{
+    gs_trainer_config config = {.tape = {b->mode, b->half, 0, b->telemetry}, .seed = 1};
+    gs_optim_config_init(&config.optim, "adamw", NULL);
+    gs_optim_config_set(&config.optim, "lr=1e-4 clip_norm=1", NULL);
+    gs_scaler_init(&config.scaler, side == WITH_SCALER ? "static:1024" : "none", NULL);
+    const gs_status status = make_model(&b->models[side], b);
+    return status == GS_OK ? gs_trainer_create(&b->trainers[side], b->ctx, b->models[side], &config)
+                           : status;
+}
+
+static void make_batch(bench *b)
+{
+    const bool gpt = models[b->model].kind == MODEL_GPT;
+    const size_t rows = (size_t)(gpt ? b->n * b->time : b->n);
+    const size_t pixels = cnn.height * cnn.width * cnn.channels,
+                 words = models[b->model].gpt.vocabulary;
+    int32_t *ids = b->data[0] = cli_resize(NULL, rows * sizeof *ids);
+    int32_t *targets = b->data[1] = cli_resize(NULL, rows * sizeof *targets);
+    float *x = b->data[2] = cli_resize(NULL, rows * (gpt ? 1 : pixels) * sizeof *x);
+    for (size_t i = 0; i < rows; i++) {
+        ids[i] = gpt ? (int32_t)(gs_random_u32(1, i) % words) : 0;
+        targets[i] = (int32_t)(gs_random_u32(2, i) % (gpt ? words : cnn.classes));
+    }
+    for (size_t i = 0; !gpt && i < rows * pixels; i++)
+        x[i] = (float)gs_random_u32(3, i) * 0x1p-31f - 1;
+    b->batch = (gs_batch){(size_t)b->n, gpt ? (size_t)b->time : 0, x, ids, targets};
+}
+
+/* ---- measuring ---- */
+
+static bool measure(bench *b, double seconds)
+{
+    enum { LEAST = 3, MOST = 1000 };
+    const double end = bench_now() + seconds;
+    for (b->rounds = 0; b->rounds < MOST && (b->rounds < LEAST || bench_now() < end); b->rounds++) {
+        cli_progress(seconds - (end - bench_now()), seconds, "%s", models[b->model].name);
+        for (int side = 0; side < SIDES; side++) {
+            gs_train_row row;
+            const double start = bench_now();
+            const gs_status status = gs_trainer_step(b->trainers[side], &b->batch, 1, &row);
+            const double took = bench_now() - start;
+            if (status != GS_OK) {
+                cli_fail_status(status, gs_context_error(b->ctx));
+                return false;
+            }
+            /* the first two make the arena */
+            if (b->rounds < 2 || (b->seconds[side] > 0 && took >= b->seconds[side]))
+                continue;
+            b->seconds[side] = took;
+            b->best[side] = row;
+        }
+        for (int i = 0; b->peak && i < 5; i++) {
+            const double took = bench_peak_run(b->peak, b->team, b->threads, flops_of(b));
+            if (b->peak_seconds == 0 || took < b->peak_seconds)
+                b->peak_seconds = took;
+        }
+    }
+    return true;
+}
+
+/* ---- what is said ---- */
+
+typedef struct bytes {
+    const char *name;
+    size_t count;
+} bytes;
+
+static size_t bytes_of(gs_tensor x) { return x.count * gs_format_of(x.dtype)->bytes; }
+
+enum { BYTES = 7 };
+static void split_memory(bytes out[BYTES], const bench *b)
+{
+    const gs_store *store = gs_trainer_store(b->trainers[0]);
+    const gs_memory tape = b->best[0].memory;
+    size_t moments = 0;
+    for (size_t t = 0; t < b->models[0]->n; t++)
+        for (int s = 0; s < GS_SLOT_COUNT; s++)
+            moments += bytes_of(gs_optim_slot(gs_trainer_optim(b->trainers[0]), t, (gs_slot)s));
+    const size_t copies = gs_store_copies(store).count ? bytes_of(gs_store_copies(store)) : 0;
+    const bytes rows[BYTES] = {{"weights", bytes_of(gs_store_data(store))},
+                               {"half_copies", copies},
+                               {"weight_gradients", bytes_of(gs_store_grads(store))},
+                               {"moments", moments},
+                               {"activations", tape.activations},
+                               {"activation_gradients", tape.gradients},
+                               {"peak_of_step", tape.peak}};
+    memcpy(out, rows, sizeof rows);
+}
+
+static double items_of(const bench *b)
+{
+    return (double)b->batch.n * (double)(b->batch.time ? b->batch.time : 1);
+}
+
+static size_t params_of(const bench *b)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < b->models[0]->n; i++)
+        sum += b->models[0]->entries[i].rows * b->models[0]->entries[i].cols;
+    return sum;
+}
+
+static const char *precision_of(const bench *b)
+{
+    return b->mode == GS_O0 ? "fp32" : b->half == GS_F16 ? "fp16" : "bf16";
+}
+
+static void print_text(const bench *b)
+{
+    char cpu[128];
+    const double seconds = b->seconds[0], flops = flops_of(b);
+    bytes split[BYTES];
+    split_memory(split, b);
+    printf("gradscale %s, %s, kernels %s, %u threads\n%s, load %.1f\n\n", gs_version(),
+           cli_compiler(), cli_kernels(gs_context_cpu(b->ctx)), b->threads, cli_cpu_model(cpu),
+           cli_load());
+    printf("%s in %s, O%d: %zu weights, %llu %s a step of %.1f GFLOP, best of %u\n\n",
+           models[b->model].name, precision_of(b), (int)b->mode, params_of(b),
+           (unsigned long long)items_of(b), models[b->model].items, flops / 1e9, b->rounds);
+    printf("%.1f ms a step, %.0f %s/s, %.1f GFLOP/s", seconds * 1e3, items_of(b) / seconds,
+           models[b->model].items, flops / seconds / 1e9);
+    if (b->peak)
+        printf(", %.3f of the peak, %.1f", b->peak_seconds / seconds,
+               flops / b->peak_seconds / 1e9);
+    printf("\n\n");
+
+    cli_table *t = cli_table_new((const char *const[]){"<phase", ">ms", ">%", NULL});
+    for (int i = 0; i < GS_PHASE_COUNT; i++) {
+        cli_table_cell(t, "%s", gs_phase_name((gs_phase)i));
+        cli_table_cell(t, "%.3f", b->best[0].seconds[i] * 1e3);
+        cli_table_cell(t, "%.3f", 100 * b->best[0].seconds[i] / seconds);
+    }
+    cli_table_print(t, stdout);
+    printf("\nthe scaler by its phase (decide): %.4f%%; the same step without it: %.1f ms, "
+           "%+.2f%%\n\n",
+           100 * b->best[0].seconds[GS_PHASE_DECIDE] / seconds, b->seconds[WITHOUT] * 1e3,
+           100 * (seconds / b->seconds[WITHOUT] - 1));
+    t = cli_table_new((const char *const[]){"<memory", ">MB", NULL});
+    for (int i = 0; i < BYTES; i++) {
+        cli_table_cell(t, "%s", split[i].name);
+        cli_table_cell(t, "%.2f", (double)split[i].count / 1e6);
+    }
+    cli_table_print(t, stdout);
+}
+
+static void print_json(const bench *b)
+{
+    char cpu[128];
+    json_writer j;
+    bytes split[BYTES];
+    const double seconds = b->seconds[0], flops = flops_of(b);
+    split_memory(split, b);
+    json_begin(&j, stdout, true);
+    json_object(&j, NULL);
+    json_string(&j, "bench", "step");
+    json_string(&j, "version", gs_version());
+    json_string(&j, "compiler", cli_compiler());
+    json_string(&j, "cpu", cli_cpu_model(cpu));
+    json_string(&j, "kernels", cli_kernels(gs_context_cpu(b->ctx)));
+    json_u64(&j, "threads", b->threads);
+    json_double(&j, "load", cli_load());
+    json_string(&j, "model", models[b->model].name);
+    json_string(&j, "precision", precision_of(b));
+    json_u64(&j, "mode", (uint64_t)b->mode);
+    json_u64(&j, "weights", params_of(b));
+    json_u64(&j, "batch", b->batch.n);
+    json_u64(&j, "time", b->batch.time);
+    json_u64(&j, "rounds", b->rounds);
+    json_double(&j, "flops", flops);
+    json_double(&j, "seconds", seconds);
+    json_double(&j, "items_per_s", items_of(b) / seconds);
+    json_double(&j, "gflops", flops / seconds / 1e9);
+    json_double(&j, "peak_gflops", b->peak ? flops / b->peak_seconds / 1e9 : (double)NAN);
+    json_double(&j, "of_peak", b->peak ? b->peak_seconds / seconds : (double)NAN);
+    json_double(&j, "seconds_without_scaler", b->seconds[WITHOUT]);
+    json_double(&j, "scaler_share", b->best[0].seconds[GS_PHASE_DECIDE] / seconds);
+    json_object(&j, "phases");
+    for (int i = 0; i < GS_PHASE_COUNT; i++)
+        json_double(&j, gs_phase_name((gs_phase)i), b->best[0].seconds[i]);
+    json_end(&j);
+    json_object(&j, "bytes");
+    for (int i = 0; i < BYTES; i++)
+        json_u64(&j, split[i].name, split[i].count);
+    json_end(&j);
+    json_end(&j);
+}
+
+/* ---- the command ---- */
+
+static int run(bench *b, double seconds, bool json)
+{
+    gs_status status = GS_OK;
+    make_batch(b);
+    for (int side = 0; side < SIDES && status == GS_OK; side++)
+        status = make_side(b, side);
+    if (status != GS_OK)
+        return cli_fail_status(status, gs_context_error(b->ctx));
+    b->threads = gs_context_threads(b->ctx);
+    b->peak = bench_peak_of(gs_context_cpu(b->ctx));
+    b->team = bench_team_new(b->threads);
+    if (!b->team)
+        return cli_failed("%u threads could not be started", b->threads);
+    if (!measure(b, seconds))
+        return CLI_FAILED;
+    cli_progress_end();
+    if (json)
+        print_json(b);
+    else
+        print_text(b);
+    return CLI_DONE;
+}
+
+int bench_step(int argc, char **argv)
+{
+    enum { FP32, FP16, BF16 };
+    bench b = {0};
+    int model = 0, precision = FP16, mode = 0;
+    double seconds = 10;
+    bool json = false;
+    cli_machine machine = {0};
+    const cli_option options[] = {
+        {"model", "gpt-mini|gpt2|mlp|cnn", "what is trained", CLI_CHOICE(&model)},
+        {"precision", "fp32|fp16|bf16", "of activations and products", CLI_CHOICE(&precision)},
+        {"mode", "auto|O0|O1|O2|O3", "auto: O0 in fp32, O2 else", CLI_CHOICE(&mode)},
+        {"batch", "N", "items of a step; 0: the model's own", CLI_UNSIGNED(&b.n), .max = 1 << 20},
+        {"time", "N", "tokens of an item; 0: the model's own", CLI_UNSIGNED(&b.time),
+         .max = 1 << 20},
+        {"telemetry", NULL, "count what every layer's gradients lose", CLI_FLAG(&b.telemetry)},
+        {"seconds", "S", "about how long to measure", CLI_DOUBLE(&seconds), .max = 86400},
+        CLI_MACHINE_ROWS(&machine),
+        {"json", NULL, "print JSON; its schema is in doc/json-bench.md", CLI_FLAG(&json)},
+        {0}};
+    const cli_spec spec = {
+        .name = "gradscale bench step",
+        .about = "Measures whole training steps, forward to optimizer, against the peak of fused "
+                 "multiply-adds and against the same steps without the scaler, all in one run.",
+        .options = options};
+    int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+    b.model = (size_t)model;
+    b.half = precision == BF16 ? GS_BF16 : GS_F16;
+    b.mode = mode > 0 ? (gs_mode)(mode - 1) : precision == FP32 ? GS_O0 : GS_O2;
+    if ((b.mode == GS_O0) != (precision == FP32))
+        return cli_fail("--mode O%d does not go with --precision %s", (int)b.mode,
+                        ((const char *const[]){"fp32", "fp16", "bf16"})[precision]);
+    b.n = b.n ? b.n : models[b.model].batch;
+    b.time = b.time ? b.time : models[b.model].gpt.context;
+    code = cli_context(&b.ctx, &machine);
+    if (code != CLI_GO)
+        return code;
+    code = run(&b, seconds, json);
+    for (int side = 0; side < SIDES; side++) {
+        gs_trainer_free(b.trainers[side]);
+        gs_model_free(b.models[side]);
+    }
+    for (int i = 0; i < 3; i++)
+        free(b.data[i]);
+    if (b.team)
+        bench_team_free(b.team);
+    gs_context_free(b.ctx);
+    return code;
+}
