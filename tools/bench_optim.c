@@ -236,7 +236,7 @@ static double run_step(bench *b, part what)
     gs_step_begin(&step, &b->scaler);
     const gs_verdict apply = {GS_APPLY, GS_REASON_FINE, step.scale, 1};
     if (what != STEP) /* what a scan would have said */
-        step.stats.sumsq = step.stats.amax = 1;
+        step.stats.amax = 1, step.stats.sumsq = 1;
     const double start = bench_now();
     status = what == STEP ? gs_optim_step(b->optim, &step, &b->scaler, NULL)
                           : gs_optim_act(b->optim, &step, apply, NULL);
@@ -317,6 +317,14 @@ static const job *best_of(const bench *b, part what)
 
 /* ---- what is said ---- */
 
+static void number_cell(cli_table *t, bool there, double x)
+{
+    char text[32] = "";
+    if (there)
+        snprintf(text, sizeof text, "%.2f", x);
+    cli_table_cell(t, "%s", text);
+}
+
 static void show(cli_table *t, json_writer *j, const bench *b, size_t k)
 {
     const job *limit = best_of(b, STREAMS), *pass = best_of(b, PASS);
@@ -345,10 +353,9 @@ static void show(cli_table *t, json_writer *j, const bench *b, size_t k)
         cli_table_cell(t, "%s%s", x->what == STREAMS ? "streams: " : "", x->name);
         cli_table_cell(t, "%.1f", x->best * 1e3);
         cli_table_cell(t, "%.2f", x->best * 1e9 / (double)b->params);
-        cli_table_cell(t, streaming ? "%.1f" : "", rate);
-        cli_table_cell(t, limit && x->what == PASS ? "%.2f" : "",
-                       limit ? limit->best / x->best : 0);
-        cli_table_cell(t, x->what > PASS ? "%.2f" : "", x->best / pass->best);
+        number_cell(t, streaming, rate);
+        number_cell(t, limit && x->what == PASS, limit ? limit->best / x->best : 0);
+        number_cell(t, x->what > PASS, x->best / pass->best);
     }
 }
 
