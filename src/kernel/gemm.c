@@ -236,7 +236,7 @@ static void init_job(job *j, const gs_context *ctx, const gs_gemm *g, size_t wor
 {
     const gsi_gemm_isa *isa = gsi_gemm_isa_for(ctx->cpu);
     *j = (job){.isa = isa, .g = g, .grid = choose_grid(isa, g, workers)};
-    j->scratch_each = gsi_tile_scratch(isa, j->grid.m, j->grid.n, g->k);
+    j->scratch_each = gsi_tile_scratch(isa, g, j->grid.m, j->grid.n);
 }
 
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g)

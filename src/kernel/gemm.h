@@ -43,6 +43,13 @@ typedef struct gsi_ahead {
 typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t m, size_t n,
                              size_t k, bool add, const gsi_ahead *ahead);
 
+/* The same for few rows and a full panel of nr columns, straight from b's memory: packing would
+ * take longer than multiplying. a[i * i_step + k * k_step]; b as stored, transposed or not; m <=
+ * few, k is a multiple of 16. */
+typedef void gsi_few_fn(float *sums, const float *a, size_t i_step, size_t k_step, const void *b,
+                        size_t b_stride, gs_dtype type, bool transposed, size_t m, size_t k,
+                        bool add, const gsi_ahead *ahead);
+
 typedef struct gsi_finish {
     gs_dtype dtype;
     size_t stride;             /* of c */
@@ -63,6 +70,8 @@ typedef struct gsi_gemm_isa {
     gsi_copy_fn *copy;
     gsi_transpose_fn *transpose;
     gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
+    gsi_few_fn *multiply_few;                          /* NULL: there is none */
+    size_t few;                                        /* rows it takes, at most mr */
     gsi_finish_fn *finish;
 } gsi_gemm_isa;
 
@@ -81,7 +90,7 @@ typedef struct gsi_tile {
 } gsi_tile;
 
 /* Floats of scratch for tiles of m by n at most. */
-size_t gsi_tile_scratch(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k);
+size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n);
 
 /* counts are added to; NULL: not asked for. The caller has set the floating-point mode. */
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile, float *scratch,

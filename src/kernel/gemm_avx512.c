@@ -69,42 +69,79 @@ static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t s
         copy_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols, pad);
 }
 
-/* Four elements each of four rows `step` elements apart: a row a quarter. */
-INLINE __m512 quarters(const void *src, size_t i, size_t step, gs_dtype type)
+/* 16 rows of 16 f32. Rows are read a whole line at a time: where they lie a multiple of 4096 bytes
+ * apart, all their lines share one set of L1 and none stays. */
+INLINE void transpose_f32(float *dst, size_t dst_stride, const float *src, size_t src_stride)
 {
-    if (type == GS_F32) {
-        const float *x = (const float *)src + i;
-        __m512 y = _mm512_broadcast_f32x4(_mm_loadu_ps(x));
-        y = _mm512_mask_broadcast_f32x4(y, 0x00F0, _mm_loadu_ps(x + step));
-        y = _mm512_mask_broadcast_f32x4(y, 0x0F00, _mm_loadu_ps(x + 2 * step));
-        return _mm512_mask_broadcast_f32x4(y, 0xF000, _mm_loadu_ps(x + 3 * step));
+    __m512 x[VEC], y[VEC];
+    UNROLL for (size_t i = 0; i < VEC; i++) x[i] = _mm512_loadu_ps(src + i * src_stride);
+    UNROLL for (size_t i = 0; i < VEC; i += 2)
+    {
+        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
     }
-    const uint16_t *x = (const uint16_t *)src + i;
-    __m256i y = _mm256_broadcastq_epi64(_mm_loadu_si64(x));
-    y = _mm256_mask_broadcastq_epi64(y, 2, _mm_loadu_si64(x + step));
-    y = _mm256_mask_broadcastq_epi64(y, 4, _mm_loadu_si64(x + 2 * step));
-    y = _mm256_mask_broadcastq_epi64(y, 8, _mm_loadu_si64(x + 3 * step));
-    return widen(y, type);
+    UNROLL for (size_t i = 0; i < VEC; i += 4) UNROLL for (size_t h = 0; h < 2; h++)
+    {
+        const __m512d lo = _mm512_castps_pd(y[i + h]), hi = _mm512_castps_pd(y[i + h + 2]);
+        x[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi));
+        x[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi));
+    }
+    /* x[4q + c], quarter l: rows 4q..4q+3 of column 4l + c */
+    UNROLL for (size_t c = 0; c < 4; c++)
+    {
+        const __m512 even = _mm512_shuffle_f32x4(x[c], x[c + 4], 0x88);
+        const __m512 odd = _mm512_shuffle_f32x4(x[c], x[c + 4], 0xDD);
+        const __m512 even2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0x88);
+        const __m512 odd2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0xDD);
+        float *out = dst + c * dst_stride;
+        _mm512_storeu_ps(out, _mm512_shuffle_f32x4(even, even2, 0x88));
+        _mm512_storeu_ps(out + 4 * dst_stride, _mm512_shuffle_f32x4(odd, odd2, 0x88));
+        _mm512_storeu_ps(out + 8 * dst_stride, _mm512_shuffle_f32x4(even, even2, 0xDD));
+        _mm512_storeu_ps(out + 12 * dst_stride, _mm512_shuffle_f32x4(odd, odd2, 0xDD));
+    }
 }
 
-/* 16 by 16 elements. The loads do half of the work: shuffles are what a core has least of. */
-INLINE void transpose_full(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                           gs_dtype type)
+/* Of 8 rows of 32 halves, y[c], quarter l: column 8l + c. */
+INLINE void turn8(__m512i y[8], const uint16_t *src, size_t stride)
 {
-    UNROLL for (size_t c = 0; c < VEC; c += 4)
+    __m512i x[8];
+    UNROLL for (size_t i = 0; i < 8; i++) y[i] = _mm512_loadu_si512(src + i * stride);
+    UNROLL for (size_t i = 0; i < 8; i += 2)
     {
-        __m512 x[4]; /* x[r], quarter q: row 4q + r of columns c..c+3 */
-        UNROLL for (size_t r = 0; r < 4; r++) x[r] =
-            quarters(src, r * src_stride + c, 4 * src_stride, type);
-        const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1]));
-        const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
-        const __m512d d = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3]));
-        const __m512d e = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+        x[i] = _mm512_unpacklo_epi16(y[i], y[i + 1]);
+        x[i + 1] = _mm512_unpackhi_epi16(y[i], y[i + 1]);
+    }
+    UNROLL for (size_t i = 0; i < 8; i += 4) UNROLL for (size_t h = 0; h < 2; h++)
+    {
+        y[i + 2 * h] = _mm512_unpacklo_epi32(x[i + h], x[i + h + 2]);
+        y[i + 2 * h + 1] = _mm512_unpackhi_epi32(x[i + h], x[i + h + 2]);
+    }
+    UNROLL for (size_t c = 0; c < 4; c++)
+    {
+        x[2 * c] = _mm512_unpacklo_epi64(y[c], y[c + 4]);
+        x[2 * c + 1] = _mm512_unpackhi_epi64(y[c], y[c + 4]);
+    }
+    UNROLL for (size_t c = 0; c < 8; c++) y[c] = x[c];
+}
+
+/* 16 rows of 32 halves: turned as they are, then widened. */
+INLINE void transpose_halves(float *dst, size_t dst_stride, const uint16_t *src, size_t src_stride,
+                             gs_dtype type)
+{
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    __m512i x[8], y[8];
+    turn8(x, src, src_stride);
+    turn8(y, src + 8 * src_stride, src_stride);
+    UNROLL for (size_t c = 0; c < 8; c++)
+    {
+        const __m512i a = _mm512_permutex2var_epi64(x[c], low, y[c]);  /* columns c, 8 + c */
+        const __m512i b = _mm512_permutex2var_epi64(x[c], high, y[c]); /* 16 + c, 24 + c */
         float *out = dst + c * dst_stride;
-        _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(a, d)));
-        _mm512_storeu_ps(out + dst_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(a, d)));
-        _mm512_storeu_ps(out + 2 * dst_stride, _mm512_castpd_ps(_mm512_unpacklo_pd(b, e)));
-        _mm512_storeu_ps(out + 3 * dst_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(b, e)));
+        _mm512_storeu_ps(out, widen(_mm512_castsi512_si256(a), type));
+        _mm512_storeu_ps(out + 8 * dst_stride, widen(_mm512_extracti64x4_epi64(a, 1), type));
+        _mm512_storeu_ps(out + 16 * dst_stride, widen(_mm512_castsi512_si256(b), type));
+        _mm512_storeu_ps(out + 24 * dst_stride, widen(_mm512_extracti64x4_epi64(b, 1), type));
     }
 }
 
@@ -124,15 +161,21 @@ INLINE void transpose_part(float *dst, size_t dst_stride, const void *src, size_
 INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                           gs_dtype type, size_t rows, size_t cols)
 {
+    const size_t width = type == GS_F32 ? VEC : 2 * VEC; /* a line */
     for (size_t r = 0; r < dst_stride; r += VEC)
-        for (size_t c = 0; c < cols; c += VEC) {
+        for (size_t c = 0, take; c < cols; c += take) {
             float *out = dst + c * dst_stride + r;
             const void *in = gsi_at(src, type, r * src_stride + c);
-            if (r + VEC <= rows && c + VEC <= cols)
-                transpose_full(out, dst_stride, in, src_stride, type);
-            else
+            take = cols - c < VEC ? cols - c : VEC;
+            if (r + VEC > rows || c + width > cols) {
                 transpose_part(out, dst_stride, in, src_stride, type, r < rows ? rows - r : 0,
-                               cols - c < VEC ? cols - c : VEC);
+                               take);
+            } else if (type == GS_F32) {
+                transpose_f32(out, dst_stride, in, src_stride);
+            } else {
+                transpose_halves(out, dst_stride, in, src_stride, type);
+                take = width;
+            }
         }
 }
 
@@ -253,6 +296,85 @@ static TARGET void multiply_columns(float *sums, const float *a, const float *b,
         micro_m(sums, a, COLUMNS, b, m, 1, k, add, ahead);
 }
 
+/* ---- few rows ---- */
+
+enum { FEW = 8 };
+
+/* m, type and transposed are constants where this is inlined. */
+INLINE void few(float *sums, const float *a, size_t i_step, size_t k_step, const void *b,
+                size_t b_stride, const gs_dtype type, const bool transposed, const size_t m,
+                size_t k, bool add, const gsi_ahead *ahead)
+{
+    enum { STEP = 32 };
+    float turned[STEP * NR];
+    __m512 s[FEW][2];
+    UNROLL for (size_t i = 0; i < m; i++) s[i][0] = s[i][1] = _mm512_setzero_ps();
+    for (size_t begin = 0; begin < k; begin += STEP) {
+        if (transposed)
+            transpose_any(turned, NR, gsi_at(b, type, begin), b_stride, type, NR, STEP);
+        for (size_t p = 0; p < STEP; p++) {
+            const size_t at = (begin + p) * b_stride;
+            const __m512 y0 =
+                transposed ? _mm512_loadu_ps(turned + p * NR) : load(b, at, type, 0xFFFF);
+            const __m512 y1 = transposed ? _mm512_loadu_ps(turned + p * NR + VEC)
+                                         : load(b, at + VEC, type, 0xFFFF);
+            UNROLL for (size_t i = 0; i < m; i++)
+            {
+                const __m512 x = _mm512_set1_ps(a[i * i_step + (begin + p) * k_step]);
+                s[i][0] = _mm512_fmadd_ps(x, y0, s[i][0]);
+                s[i][1] = _mm512_fmadd_ps(x, y1, s[i][1]);
+            }
+            for (size_t w = 0; w < 2; w++)
+                _mm_prefetch((const char *)(ahead[w].base + (begin + p) / 16 * ahead[w].outer +
+                                            p % 16 * ahead[w].inner),
+                             _MM_HINT_T1);
+        }
+    }
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < 2; v++)
+    {
+        float *out = sums + i * NR + v * VEC;
+        _mm512_storeu_ps(out, add ? _mm512_add_ps(_mm512_loadu_ps(out), s[i][v]) : s[i][v]);
+    }
+}
+
+/* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,
+ * and their sums in the strip's, where nobody reads them. */
+INLINE void few_type(float *sums, const float *a, size_t i_step, size_t k_step, const void *b,
+                     size_t b_stride, const gs_dtype type, const bool transposed, size_t m,
+                     size_t k, bool add, const gsi_ahead *ahead)
+{
+    if (m == 1)
+        few(sums, a, i_step, k_step, b, b_stride, type, transposed, 1, k, add, ahead);
+    else if (m == 2)
+        few(sums, a, i_step, k_step, b, b_stride, type, transposed, 2, k, add, ahead);
+    else if (m <= 4)
+        few(sums, a, i_step, k_step, b, b_stride, type, transposed, 4, k, add, ahead);
+    else
+        few(sums, a, i_step, k_step, b, b_stride, type, transposed, FEW, k, add, ahead);
+}
+
+INLINE void few_form(float *sums, const float *a, size_t i_step, size_t k_step, const void *b,
+                     size_t b_stride, gs_dtype type, const bool transposed, size_t m, size_t k,
+                     bool add, const gsi_ahead *ahead)
+{
+    if (type == GS_F32)
+        few_type(sums, a, i_step, k_step, b, b_stride, GS_F32, transposed, m, k, add, ahead);
+    else if (type == GS_F16)
+        few_type(sums, a, i_step, k_step, b, b_stride, GS_F16, transposed, m, k, add, ahead);
+    else
+        few_type(sums, a, i_step, k_step, b, b_stride, GS_BF16, transposed, m, k, add, ahead);
+}
+
+static TARGET void multiply_few(float *sums, const float *a, size_t i_step, size_t k_step,
+                                const void *b, size_t b_stride, gs_dtype type, bool transposed,
+                                size_t m, size_t k, bool add, const gsi_ahead *ahead)
+{
+    if (transposed)
+        few_form(sums, a, i_step, k_step, b, b_stride, type, true, m, k, add, ahead);
+    else
+        few_form(sums, a, i_step, k_step, b, b_stride, type, false, m, k, add, ahead);
+}
+
 /* ---- finishing ---- */
 
 INLINE __m512i magnitude(__m512i u) { return _mm512_and_si512(u, _mm512_set1_epi32(0x7FFFFFFF)); }
@@ -367,6 +489,8 @@ static const gsi_gemm_isa isa = {
     .transpose = transpose,
     .multiply_rows = multiply_rows,
     .multiply_columns = multiply_columns,
+    .multiply_few = multiply_few,
+    .few = FEW,
     .finish = finish,
 };
 

@@ -11,6 +11,8 @@
  * reading b, needs no path of its own: it reads b once, in its own width, in order. */
 #include "kernel/gemm.h"
 
+enum { CHUNK_OF_ROWS = 2 }; /* blocks: 768 pages, half of what a second-level TLB holds */
+
 typedef struct plan {
     size_t panels;           /* of a's rows */
     size_t blocks, chunk;    /* of k; blocks a chunk */
@@ -24,11 +26,13 @@ static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 static size_t panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
 
-static plan make_plan(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
+static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
-    plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(k, GSI_KC), 1)};
+    plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(g->k, GSI_KC), 1)};
     const size_t block = p.panels * panel_room(isa);
     p.chunk = min_size(max_size(isa->a_room / block, 1), p.blocks);
+    if (!g->b.transposed) /* a panel has a row a k, most in a page of its own */
+        p.chunk = min_size(p.chunk, CHUNK_OF_ROWS);
     p.strips = p.chunk == p.blocks ? 1 : parts(n, isa->nr);
     p.a = p.chunk * block;
     p.b = isa->nr * GSI_KC;
@@ -37,9 +41,9 @@ static plan make_plan(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
     return p;
 }
 
-size_t gsi_tile_scratch(const gsi_gemm_isa *isa, size_t m, size_t n, size_t k)
+size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
-    const plan p = make_plan(isa, m, n, k);
+    const plan p = make_plan(isa, g, m, n);
     const size_t line = GSI_ALIGN / sizeof(float);
     /* A smaller tile packs more blocks at once, up to a_room. */
     const size_t a = max_size(min_size(isa->a_room, p.blocks * p.panels * panel_room(isa)), p.a);
@@ -236,6 +240,18 @@ static void set_ahead(gsi_ahead ahead[2], const run *r, place_b at, size_t i, co
         ahead[0] = ahead_b(r, next_panel(r, at), part + 1, ahead[0]);
 }
 
+static void multiply_few(const run *r, float *sum, const float *panel, place_b at,
+                         const gsi_ahead *ahead)
+{
+    const gs_matrix *b = &r->g->b;
+    const bool columns = r->g->a.transposed;
+    const size_t k0 = at.block * GSI_KC, j = r->t.j0 + at.j;
+    const size_t first = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
+    r->isa->multiply_few(sum, panel, columns ? 1 : GSI_KC, columns ? r->isa->mr_room : 1,
+                         gsi_at(r->b_data, b->dtype, first), b->stride, b->dtype, b->transposed,
+                         r->t.m, min_size(r->g->k - k0, GSI_KC), at.block > 0, ahead);
+}
+
 /* All rows of the tile times a panel of b. */
 static void run_panel(const run *r, place_b at)
 {
@@ -250,7 +266,10 @@ static void run_panel(const run *r, place_b at)
     float *const rows = r->a + (at.block - at.first) * r->p.panels * panel_room(isa);
     gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
 
-    pack_b(isa, r->b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
+    const bool few =
+        t.m <= isa->few && n == isa->nr && k > 0 && k % 32 == 0 && !g->b.patches && !g->b.group;
+    if (!few)
+        pack_b(isa, r->b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t i = 0; i < t.m; i += isa->mr) {
         const size_t m = min_size(t.m - i, isa->mr);
         const size_t element = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + at.j;
@@ -260,7 +279,10 @@ static void run_panel(const run *r, place_b at)
         if (at.j == 0 && i % group == 0)
             pack_a(isa, panel, &g->a, r->a_data, t.i0 + i, min_size(t.m - i, group), k0, k);
         set_ahead(ahead, r, at, i, c, panel);
-        multiply(sum, panel, r->b, m, n, k, at.block > 0, ahead);
+        if (few)
+            multiply_few(r, sum, panel, at, ahead);
+        else
+            multiply(sum, panel, r->b, m, n, k, at.block > 0, ahead);
         if (last) {
             gsi_finish f = r->finish;
             f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
@@ -276,7 +298,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
     run r = {.isa = isa,
              .g = g,
              .t = t,
-             .p = make_plan(isa, t.m, t.n, g->k),
+             .p = make_plan(isa, g, t.m, t.n),
              .a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step),
              .b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step),
              .a = scratch,
