@@ -1,7 +1,7 @@
 # gradscale: `make` builds, `make test` tests, `make demo` shows. GNU make, no configure step.
 #
 #   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
-#   make test | test-long | test-arm | demo | bench | mutants
+#   make test | test-long | test-arm | demo | bench | mutants [COUNT=40] [SEED=1]
 #   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
 #   make deps | format | check-format | check-layers | clean
 
@@ -58,13 +58,14 @@ SUITES  := $(filter-out %/checkkern %/checkrows %/test_num %/test_halves %/test_
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter %/test_base %/test_num %/test_halves %/test_lists %/test_scaler %/test_math %/test_rows %/checkkern %/checkrows,$(SUITES))
+ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
+             test_scaler_steps test_gemm test_math test_rows checkkern checkrows),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites deps test test-long test-arm run-tests demo bench mutants install uninstall \
-        format check-format check-layers clean
+.PHONY: all suites deps test test-long test-arm run-tests run-arm demo bench bench-advise mutants \
+        install uninstall format check-format check-layers clean
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
@@ -98,6 +99,10 @@ $(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgrad
 $(PROGRAM): $(call obj,$(TOOLS)) $(LINK)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
@@ -118,7 +123,7 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 
 test-long:
-	@GS_LONG=1 $(MAKE) --no-print-directory test test-arm
+	@GS_LONG=1 $(MAKE) --no-print-directory test
 
 run-tests:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
@@ -135,18 +140,23 @@ run-arm: $(ARM)
 
 mutants:
 	@tools/deps.sh build test
-	@tests/mutants.sh
+	@tests/mutants.sh $(COUNT) $(SEED)
 
 # ---- showing ----
 
 demo:
 	@tools/deps.sh build
-	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log
+	@mkdir -p $(BUILD)
+	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
 
 bench: all
 	$(PROGRAM) bench kernels
+
+# Needs 1 GB of memory in FOLDER.
+FOLDER ?= /dev/shm
+bench-advise: all $(BUILD)/bench/advise
+	$(BUILD)/bench/advise $(PROGRAM) $(FOLDER)
 
 # ---- installing ----
 

@@ -3,17 +3,17 @@
  *     checkkern [--seed N] [-b] [SUBSTRING]
  *
  * Lengths 0 to 130 and random ones; every alignment of an element; arrays that begin just after or
- * end just before an unmapped page; hostile values; in place and out of place; all bytes around the
- * destination must stay. A new row of GS_KERNELS is tested with no line written here. -b times the
- * variants in the same binary. */
+ * end just before an unmapped page, NaNs around them otherwise; hostile values; in place and out of
+ * place; every other byte of source and destination must stay. A new row of GS_KERNELS is tested
+ * with no line written here. -b times the variants in the same binary. GS_LONG=1 in the environment
+ * asks for ten times the trials. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+
+#include "test.h"
 
 #include "kernel/fpenv.h"
 #include "kernel/kernel.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,51 +21,81 @@
 /* ---- random numbers and hostile values ---- */
 
 static uint64_t seed = 1, drawn;
+static bool thorough;
 
-static uint32_t draw(void) { return gs_random_u32(seed, drawn++); }
+static uint32_t draw(void)
+{
+    static uint32_t words[4];
+    if (drawn % 4 == 0)
+        gsi_philox(words, seed, drawn / 4);
+    return words[drawn++ % 4];
+}
+
 static uint32_t below(uint32_t n) { return (uint32_t)((uint64_t)draw() * n >> 32); }
 
-/* f32 bits: the places where rounding, flushing and testing change their mind. */
+/* Magnitudes, as f32 bits: the places where rounding, flushing and testing change their mind. */
 static const uint32_t edges[] = {
-    0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x00800001, 0x00008000,
-    0x00008001, 0x00018000, 0x33000000, 0x33000001, 0x32FFFFFF, 0x33800000, 0x33C00000, 0x387FDFFF,
-    0x387FE000, 0x387FE001, 0x387FFFFF, 0x38800000, 0x477FE000, 0x477FEFFF, 0x477FF000, 0x477FF001,
-    0x47800000, 0x7F7F0000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000,
-    0x7F800001, 0xFF800001, 0x7FBFFFFF, 0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F802000,
-    0x3F800000, 0x3F801000, 0x3F803000, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0xBF800000,
+    0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x00008000,  0x00018000,  0x007F8000,
+    0x33000000, 0x33800000, 0x33C00000, 0x387FE000, 0x387FF000,  0x387FFFFF,  0x38800000,
+    0x477FD000, 0x477FE000, 0x477FF000, 0x47800000, 0x7F7E8000,  0x7F7F0000,  0x7F7F8000,
+    0x7F7FFFFF, 0x7F800000, 0x7F802000, 0x7FBFFFFF, 0x7FC00000,  0x7FFFFFFF,  0x3F800000,
+    0x3F801000, 0x3F803000, 0x3F808000, 0x3F818000, GSI_SUM_MIN, GSI_SUM_MAX,
 };
 
-/* How an array is filled: tame numbers, any bits, edges, or tame with one offender. */
-typedef enum fill_kind { TAME, BITS, EDGES, ONE_BAD, FILLS } fill_kind;
+/* How an array is filled: tame numbers, any bits, any finite ones, edges and their neighbours,
+ * tame with one edge among them, or an edge and nothing above it. */
+typedef enum fill_kind { TAME, BITS, FINITE, EDGES, ONE_EDGE, BELOW_EDGE, FILLS } fill_kind;
 
-static uint32_t any_f32(fill_kind kind)
+static uint32_t any_edge(void)
 {
-    if (kind == BITS)
-        return draw();
-    if (kind == EDGES)
-        return edges[below(GSI_COUNT(edges))];
-    /* exponents 2^-30 to 2^17, and now and then a zero */
-    return below(16) == 0 ? 0 : (draw() & 0x807FFFFF) | (97 + below(48)) << 23;
+    const uint32_t near = edges[below(GSI_COUNT(edges))] + below(5) - 2;
+    return below(2) ? near : near ^ 0x80000000;
+}
+
+/* Exponents 2^-30 to 2^14, so that halves are finite too, and now and then a zero. */
+static uint32_t any_tame(void)
+{
+    return below(16) == 0 ? 0 : (draw() & 0x807FFFFF) | (97 + below(45)) << 23;
+}
+
+static uint32_t any_code(gs_dtype type, fill_kind kind)
+{
+    if (kind == BITS || kind == FINITE) {
+        const unsigned width = type == GS_F32 ? 32 : 16;
+        const uint32_t u = draw() >> (32 - width);
+        const uint32_t inf = (uint32_t)gs_format_of(type)->max_code + 1;
+        return kind == FINITE && (u & inf) == inf ? u ^ 1u << (width - 2) : u;
+    }
+    const uint32_t u = kind == EDGES ? any_edge() : any_tame();
+    if (type == GS_F32)
+        return u;
+    const uint32_t code =
+        gsi_narrow(u, type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16, GSI_NEAREST, false);
+    return kind == EDGES ? code + below(3) - 1 : code;
+}
+
+static void put(void *data, size_t i, uint32_t code, gs_dtype type)
+{
+    if (type == GS_F32)
+        ((uint32_t *)data)[i] = code;
+    else
+        ((uint16_t *)data)[i] = (uint16_t)code;
 }
 
 static void fill(void *data, size_t n, gs_dtype type, fill_kind kind)
 {
-    const size_t bad = kind == ONE_BAD && n ? below((uint32_t)n) : n;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t u = any_f32(i == bad ? EDGES : kind);
-        if (type == GS_F32)
-            ((uint32_t *)data)[i] = u;
-        else if (kind == BITS)
-            ((uint16_t *)data)[i] = (uint16_t)u;
-        else
-            ((uint16_t *)data)[i] = (uint16_t)gsi_narrow(
-                u, type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16, GSI_NEAREST, false);
-    }
+    const uint32_t edge = any_code(type, EDGES), sign = type == GS_F32 ? 1u << 31 : 1u << 15;
+    const uint32_t level = edge & (sign - 1);
+    for (size_t i = 0; i < n; i++)
+        put(data, i, kind == BELOW_EDGE ? below(level + 1) | (draw() & sign) : any_code(type, kind),
+            type);
+    if (n > 0 && (kind == ONE_EDGE || kind == BELOW_EDGE))
+        put(data, below((uint32_t)n), edge, type);
 }
 
 /* ---- arrays between unmapped pages ---- */
 
-enum { ROOM = 1 << 16, LONGEST = 5000 };
+enum { ROOM = 1 << 16 /* the largest page there is */, LONGEST = 5000, MARGIN = 256 };
 
 static unsigned char *new_room(void)
 {
@@ -78,7 +108,8 @@ static unsigned char *new_room(void)
     return p + page;
 }
 
-static unsigned char *room_src, *room_want, *room_got;
+/* `kept` is a copy of the source. want and got are equal before a trial and must be after it. */
+static unsigned char *room_src, *room_kept, *room_want, *room_got;
 
 static size_t size_of(gs_dtype type) { return gs_format_of(type)->bytes; }
 
@@ -96,14 +127,37 @@ static size_t place(size_t bytes, size_t element)
     }
 }
 
-/* Same random bytes in both rooms for destinations. */
-static void fill_rooms(void)
+typedef struct span {
+    size_t start, bytes;
+} span;
+
+/* An array and what is near it, within the room. */
+static span around(size_t at, size_t bytes)
 {
-    for (size_t i = 0; i < ROOM; i += 4) {
-        const uint32_t u = draw();
-        memcpy(room_want + i, &u, 4);
-    }
-    memcpy(room_got, room_want, ROOM);
+    const size_t start = at < MARGIN ? 0 : at - MARGIN;
+    const size_t end = at + bytes + MARGIN;
+    return (span){start, (end < ROOM ? end : ROOM) - start};
+}
+
+static void fill_source(size_t at, size_t n, gs_dtype type, fill_kind kind)
+{
+    const span s = around(at, n * size_of(type));
+    memset(room_src + s.start, 0xFF, s.bytes);
+    fill(room_src + at, n, type, kind);
+    memcpy(room_kept + s.start, room_src + s.start, s.bytes);
+}
+
+static void fill_destinations(size_t at, size_t bytes)
+{
+    const span s = around(at, bytes);
+    for (size_t i = 0; i < s.bytes; i++)
+        room_want[s.start + i] = (unsigned char)draw();
+    memcpy(room_got + s.start, room_want + s.start, s.bytes);
+}
+
+static bool same_rooms(void)
+{
+    return memcmp(room_want, room_got, ROOM) == 0 && memcmp(room_src, room_kept, ROOM) == 0;
 }
 
 /* ---- one trial a family ---- */
@@ -120,113 +174,131 @@ struct row {
 };
 
 typedef struct layout {
-    void *src, *want, *got; /* src is NULL in place */
+    void *want, *got;
+    const void *want_src, *got_src; /* the same, or in place want and got */
 } layout;
 
 static layout lay_out(const row *r, size_t n, fill_kind kind, bool in_place)
 {
     const size_t at = place(n * size_of(r->to), size_of(r->to));
     const size_t from = place(n * size_of(r->from), size_of(r->from));
-    layout l = {room_src + from, room_want + at, room_got + at};
-    fill(l.src, n, r->from, kind);
-    fill_rooms();
-    if (in_place) {
-        memcpy(l.want, l.src, n * size_of(r->to));
-        memcpy(l.got, l.src, n * size_of(r->to));
-        l.src = NULL;
-    }
-    return l;
+    void *want = room_want + at, *got = room_got + at, *src = room_src + from;
+    fill_source(from, n, r->from, kind);
+    fill_destinations(at, n * size_of(r->to));
+    if (!in_place)
+        return (layout){want, got, src, src};
+    memcpy(want, src, n * size_of(r->to));
+    memcpy(got, src, n * size_of(r->to));
+    return (layout){want, got, want, got};
 }
 
-static bool same_rooms(void) { return memcmp(room_want, room_got, ROOM) == 0; }
+static bool maybe_in_place(const row *r) { return size_of(r->from) == size_of(r->to) && below(2); }
 
+/* Any finite number. */
 static float any_factor(void)
 {
     static const float factors[] = {1,  0x1p-16f, 0x1p+16f,  0x1p-24f, 0.1f,
                                     -3, 0,        0x1p-126f, 0x1p+100f};
+    if (below(2))
+        return gsi_float(any_code(GS_F32, below(2) ? TAME : FINITE));
     return factors[below(GSI_COUNT(factors))];
 }
 
 static bool trial_convert(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
-    const layout l = lay_out(r, n, kind, false);
+    const layout l = lay_out(r, n, kind, maybe_in_place(r));
     const bool stream = below(2);
-    const uint32_t want = ((gsi_convert_fn *)ref)(l.want, l.src, n, stream);
-    return ((gsi_convert_fn *)fn)(l.got, l.src, n, stream) == want && same_rooms();
+    const uint32_t want = ((gsi_convert_fn *)ref)(l.want, l.want_src, n, stream);
+    return ((gsi_convert_fn *)fn)(l.got, l.got_src, n, stream) == want && same_rooms();
 }
 
 static bool trial_stochastic(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
-    const layout l = lay_out(r, n, kind, false);
+    const layout l = lay_out(r, n, kind, maybe_in_place(r));
     const uint64_t key = (uint64_t)draw() << 32 | draw();
     const uint64_t first = below(2) ? below(1000) : ((uint64_t)1 << 36) - below(300);
-    const uint32_t want = ((gsi_stochastic_fn *)ref)(l.want, l.src, n, key, first);
-    return ((gsi_stochastic_fn *)fn)(l.got, l.src, n, key, first) == want && same_rooms();
+    const uint32_t want = ((gsi_stochastic_fn *)ref)(l.want, l.want_src, n, key, first);
+    return ((gsi_stochastic_fn *)fn)(l.got, l.got_src, n, key, first) == want && same_rooms();
 }
 
 static bool trial_check(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
     const layout l = lay_out(r, n, kind, false);
-    return ((gsi_check_fn *)fn)(l.src, n) == ((gsi_check_fn *)ref)(l.src, n);
+    const uint32_t want = ((gsi_check_fn *)ref)(l.want_src, n);
+    return ((gsi_check_fn *)fn)(l.got_src, n) == want && same_rooms();
 }
 
 static bool trial_scan(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
     const layout l = lay_out(r, n, kind, false);
     double want, got;
-    const uint32_t top = ((gsi_scan_fn *)ref)(&want, l.src, n);
-    return ((gsi_scan_fn *)fn)(&got, l.src, n) == top && memcmp(&want, &got, sizeof want) == 0;
+    const uint32_t top = ((gsi_scan_fn *)ref)(&want, l.want_src, n);
+    return ((gsi_scan_fn *)fn)(&got, l.got_src, n) == top &&
+           memcmp(&want, &got, sizeof want) == 0 && same_rooms();
+}
+
+/* None, those of a format, or two magnitudes that may well be among the elements. */
+static gsi_limits any_limits(fill_kind kind)
+{
+    const uint32_t a = gsi_top(gsi_magnitude(any_code(GS_F32, kind)) + 1);
+    const uint32_t b = gsi_top(gsi_magnitude(any_code(GS_F32, kind)) + 1);
+    switch (below(4)) {
+    case 0:
+        return (gsi_limits){0, 0};
+    case 1:
+        return a < b ? (gsi_limits){a, b} : (gsi_limits){b, a};
+    default:
+        return gsi_limits_of(below(2) ? GS_F16 : GS_BF16);
+    }
 }
 
 static bool trial_count(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
     const layout l = lay_out(r, n, kind, false);
-    const gsi_limits none = {0, 0};
-    const gsi_limits limits = below(4) == 0 ? none : gsi_limits_of(below(2) ? GS_F16 : GS_BF16);
+    const gsi_limits limits = any_limits(kind);
     gsi_counts a, b;
     memset(&a, 0x55, sizeof a);
     memset(&b, 0xAA, sizeof b);
-    ((gsi_count_fn *)ref)(&a, l.src, n, limits);
-    ((gsi_count_fn *)fn)(&b, l.src, n, limits);
+    ((gsi_count_fn *)ref)(&a, l.want_src, n, limits);
+    ((gsi_count_fn *)fn)(&b, l.got_src, n, limits);
     return a.inf == b.inf && a.nan == b.nan && a.zero == b.zero && a.subnormal == b.subnormal &&
-           a.flushed == b.flushed && a.amax == b.amax && a.first_bad == b.first_bad;
+           a.flushed == b.flushed && a.amax == b.amax && a.first_bad == b.first_bad && same_rooms();
 }
 
 static bool trial_scale(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
-    const bool in_place = r->from == r->to && below(2);
-    const layout l = lay_out(r, n, kind, in_place);
+    const layout l = lay_out(r, n, kind, maybe_in_place(r));
     const float factor = any_factor();
-    const bool stream = !in_place && below(2);
-    const void *src = l.src;
-    const uint32_t want = ((gsi_scale_fn *)ref)(l.want, src ? src : l.want, n, factor, stream);
-    return ((gsi_scale_fn *)fn)(l.got, src ? src : l.got, n, factor, stream) == want &&
-           same_rooms();
+    const bool stream = below(2);
+    const uint32_t want = ((gsi_scale_fn *)ref)(l.want, l.want_src, n, factor, stream);
+    return ((gsi_scale_fn *)fn)(l.got, l.got_src, n, factor, stream) == want && same_rooms();
 }
 
 static bool trial_axpy(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
-    const layout l = lay_out(r, n, kind, false);
+    const bool in_place = maybe_in_place(r);
+    const layout l = lay_out(r, n, kind, in_place);
     float *y = l.want;
-    fill(y, n, GS_F32, kind);
+    if (!in_place)
+        fill(y, n, GS_F32, kind);
     for (size_t i = 0; i < n; i++) /* which of two NaNs survives a sum is not defined */
         if (gsi_magnitude(gsi_bits(y[i])) > GSI_F32_INF)
             y[i] = 1;
     memcpy(l.got, l.want, n * sizeof *y);
     const float factor = any_factor();
-    const uint32_t want = ((gsi_axpy_fn *)ref)(l.want, l.src, n, factor);
-    return ((gsi_axpy_fn *)fn)(l.got, l.src, n, factor) == want && same_rooms();
+    const uint32_t want = ((gsi_axpy_fn *)ref)(l.want, l.want_src, n, factor);
+    return ((gsi_axpy_fn *)fn)(l.got, l.got_src, n, factor) == want && same_rooms();
 }
 
 static bool trial_exponents(const row *r, any_fn *ref, any_fn *fn, size_t n, fill_kind kind)
 {
     const layout l = lay_out(r, n, kind, false);
-    uint64_t want[256], got[256];
-    for (int e = 0; e < 256; e++)
-        want[e] = got[e] = draw();
-    ((gsi_exponents_fn *)ref)(want, l.src, n);
-    ((gsi_exponents_fn *)fn)(got, l.src, n);
-    return memcmp(want, got, sizeof want) == 0;
+    static gs_exponents want, got;
+    memset(&want, (int)below(256), sizeof want); /* it adds to what is there */
+    got = want;
+    const uint32_t top = ((gsi_exponents_fn *)ref)(&want, l.want_src, n);
+    return ((gsi_exponents_fn *)fn)(&got, l.got_src, n) == top &&
+           memcmp(&want, &got, sizeof want) == 0 && same_rooms();
 }
 
 static const row rows[] = {
@@ -243,45 +315,84 @@ static any_fn *pick(const gsi_kernels *k, const row *r)
     return fn;
 }
 
-static bool check_row(const row *r, any_fn *fn, const char *isa)
+static bool say(bool ok, const row *r, const char *isa, const char *how)
 {
-    for (int trial = 0; trial < 131 * FILLS + 200; trial++) {
+    if (!ok)
+        fprintf(stderr, "FAILED %s_%s: %s (checkkern --seed %llu %s)\n", r->name, isa, how,
+                (unsigned long long)seed, r->name);
+    return ok;
+}
+
+/* Up to 130 as it is; above, random ones and the neighbours of whole blocks. */
+static size_t any_length(size_t n)
+{
+    if (n <= 130)
+        return n;
+    return n % 2 ? below(LONGEST) : GSI_BLOCK * (1 + below(LONGEST / GSI_BLOCK)) + below(3) - 1;
+}
+
+static bool check_lengths(const row *r, any_fn *fn, const char *isa)
+{
+    const int trials = 170 * FILLS * (thorough ? 10 : 1);
+    for (int trial = 0; trial < trials; trial++) {
         const fill_kind kind = (fill_kind)(trial % FILLS);
-        const size_t n = trial < 131 * FILLS ? (size_t)(trial / FILLS) : below(LONGEST);
-        const uint64_t start = drawn;
-        if (!r->trial(r, pick(&gsi_ref, r), fn, n, kind)) {
-            fprintf(stderr, "FAILED %s_%s: n %zu, fill %d, seed %llu, draw %llu\n", r->name, isa, n,
-                    (int)kind, (unsigned long long)seed, (unsigned long long)start);
+        const size_t n = any_length((size_t)(trial / FILLS % 170));
+        char how[64];
+        snprintf(how, sizeof how, "n %zu, fill %d", n, (int)kind);
+        if (!say(r->trial(r, pick(&gsi_ref, r), fn, n, kind), r, isa, how))
             return false;
-        }
     }
     return true;
 }
 
-/* The same once more with the caller's modes set: what is integer work must not notice. */
-static bool check_modes(const row *r, any_fn *fn)
+/* Conversions of all halves; test_halves has all floats. */
+static bool check_codes(const row *r, any_fn *fn, const char *isa)
+{
+    enum { BLOCK = 4096 };
+    gsi_convert_fn *const ref = (gsi_convert_fn *)pick(&gsi_ref, r);
+    bool same = true;
+    if (r->trial != trial_convert || r->from == GS_F32)
+        return true;
+    for (uint32_t code = 0; code < 1 << 16 && same; code += BLOCK) {
+        for (uint32_t i = 0; i < BLOCK; i++)
+            put(room_src, i, code + i, r->from);
+        const uint32_t want = ref(room_want, room_src, BLOCK, false);
+        same = ((gsi_convert_fn *)fn)(room_got, room_src, BLOCK, false) == want &&
+               memcmp(room_want, room_got, ROOM) == 0;
+    }
+    memcpy(room_kept, room_src, ROOM);
+    return say(same, r, isa, "not every half comes out right");
+}
+
+/* The same with the caller's modes set: what is integer work must not notice, nor leave others. */
+static bool check_modes(const row *r, any_fn *fn, const char *isa)
 {
     if (r->trial == trial_scan || r->trial == trial_count || r->trial == trial_scale ||
         r->trial == trial_axpy)
         return true; /* f32 or f64 arithmetic: the passes set the mode for these */
 #if defined(__x86_64__)
+    enum { FLAGS = 0x3F }; /* exceptions seen */
     static const uint64_t modes[] = {0x9FC0, 0x1F80 | 0x2000, 0x1F80 | 0x4000, 0xFFC0};
 #elif defined(__aarch64__)
-    static const uint64_t modes[] = {1 << 24, 1 << 22, 2 << 22, 3 << 22};
+    enum { FLAGS = 0 };
+    enum { FZ16 = 1 << 19, UP = 1 << 22, DOWN = 2 << 22, FZ = 1 << 24, DN = 1 << 25 };
+    static const uint64_t modes[] = {UP, DOWN, UP | DOWN, FZ | FZ16, DN, 1 << 26 /* AHP */};
 #else
+    enum { FLAGS = 0 };
     static const uint64_t modes[] = {0};
 #endif
-    bool same = true;
-    for (size_t m = 0; m < GSI_COUNT(modes) && same; m++)
-        for (int trial = 0; trial < 50 && same; trial++) {
-            const uint64_t saved = gsi_fpenv_enter();
-            gsi_fpenv_write(modes[m]);
+    const uint64_t saved = gsi_fpenv_read();
+    bool same = true, left = true;
+    for (size_t m = 0; m < GSI_COUNT(modes) && same && left; m++) {
+        gsi_fpenv_write(modes[m]);
+        const uint64_t before = gsi_fpenv_read();
+        for (int trial = 0; trial < 50 && same; trial++)
             same = r->trial(r, pick(&gsi_ref, r), fn, below(LONGEST), (fill_kind)(trial % FILLS));
-            gsi_fpenv_write(saved);
-        }
-    if (!same)
-        fprintf(stderr, "FAILED %s: depends on the floating-point mode\n", r->name);
-    return same;
+        left = ((gsi_fpenv_read() ^ before) & ~(uint64_t)FLAGS) == 0;
+        gsi_fpenv_write(saved);
+    }
+    return say(same, r, isa, "depends on the floating-point mode") &&
+           say(left, r, isa, "changes the floating-point mode");
 }
 
 /* ---- timing ---- */
@@ -302,7 +413,7 @@ static double time_row(const row *r, any_fn *fn)
     for (int round = 0; round < 200; round++) {
         static gsi_counts counts;
         static double sumsq;
-        static uint64_t bins[256];
+        static gs_exponents sum;
         const double start = now();
         if (r->trial == trial_convert)
             ((gsi_convert_fn *)fn)(room_got, room_src, N, false);
@@ -319,7 +430,7 @@ static double time_row(const row *r, any_fn *fn)
         else if (r->trial == trial_axpy)
             ((gsi_axpy_fn *)fn)(room_got, room_src, N, 0.5f);
         else
-            ((gsi_exponents_fn *)fn)(bins, room_src, N);
+            ((gsi_exponents_fn *)fn)(&sum, room_src, N);
         const double took = now() - start;
         best = took < best ? took : best;
     }
@@ -338,7 +449,9 @@ int main(int argc, char **argv)
         else
             only = argv[a];
     }
+    thorough = test_long();
     room_src = new_room();
+    room_kept = new_room();
     room_want = new_room();
     room_got = new_room();
 
@@ -346,19 +459,28 @@ int main(int argc, char **argv)
     for (unsigned cpu = 1; cpu < 1u << GS_CPU_COUNT; cpu <<= 1) {
         if (!(gs_cpu_detect() & cpu))
             continue;
+        const char *isa = gs_cpu_name(cpu);
         gsi_kernels k;
         gsi_kernels_init(&k, cpu);
         for (size_t i = 0; i < GSI_COUNT(rows); i++) {
             const row *r = &rows[i];
             any_fn *fn = pick(&k, r), *ref = pick(&gsi_ref, r);
-            if (fn == ref || !strstr(r->name, only))
+            if (!strstr(r->name, only))
                 continue;
-            const bool ok = check_row(r, fn, gs_cpu_name(cpu)) && check_modes(r, fn);
+            if (fn == ref) {
+                printf("%s has no %s\n", isa, r->name);
+                continue;
+            }
+            drawn = (uint64_t)i << 40; /* a row alone draws the same */
+            memcpy(room_got, room_want, ROOM);
+            memcpy(room_kept, room_src, ROOM);
+            const bool ok =
+                check_lengths(r, fn, isa) && check_codes(r, fn, isa) && check_modes(r, fn, isa);
             passed += ok;
             failed += !ok;
             if (bench)
-                printf("%-16s %-7s %8.1f ns/1000  %5.1fx the reference\n", r->name,
-                       gs_cpu_name(cpu), time_row(r, fn), time_row(r, ref) / time_row(r, fn));
+                printf("%-16s %-7s %8.1f ns/1000  %5.1fx the reference\n", r->name, isa,
+                       time_row(r, fn), time_row(r, ref) / time_row(r, fn));
         }
     }
     printf("seed %llu\n%d passed, %d failed\n", (unsigned long long)seed, passed, failed);

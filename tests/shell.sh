@@ -9,12 +9,12 @@ check()
 {
     what=$1
     shift
-    if "$@" >"$tmp/output" 2>&1; then
+    if "$@" >"$tmp/.check" 2>&1; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
         echo "FAILED $what"
-        sed 's/^/  /' "$tmp/output"
+        sed 's/^/  /' "$tmp/.check"
     fi
 }
 

@@ -16,8 +16,8 @@ double bench_now(void); /* seconds on a clock that only goes forward */
 /* ---- memory ---- */
 
 /* src[size] for what is read or changed in place; dst for what is written elsewhere, large enough
- * for two thirds of the size. Every 16 bits of both are +-2^-7..2^1 as an f16, so every 32 bits
- * are a number of moderate size as an f32, too: no pass meets an Inf, a NaN or a subnormal. */
+ * for two thirds of the size. Every 16 bits are a number of size 0.5..2 as an f16, so that every 16
+ * or 32 bits are one of 2^-15..2 as a bf16 or f32: no pass meets an Inf, a NaN or a subnormal. */
 typedef struct bench_memory {
     size_t size;
     unsigned char *src, *dst;

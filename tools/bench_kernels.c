@@ -42,9 +42,9 @@ static gs_status count(gs_context *ctx, const gs_tensor *dst, const gs_tensor *s
 static gs_status exponents(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src,
                            unsigned turn)
 {
-    static uint64_t bins[256];
+    static gs_exponents sum;
     (void)dst, (void)turn;
-    return gs_tensors_exponents(ctx, src, 1, bins);
+    return gs_tensors_exponents(ctx, src, 1, &sum, &stats);
 }
 
 static gs_status scale(gs_context *ctx, const gs_tensor *dst, const gs_tensor *src, unsigned turn)
@@ -110,6 +110,8 @@ static const pass passes[] = {
     {"convert bf16 f16", convert, BENCH_MEMCPY, GS_BF16, GS_F16},
     {"stochastic f32 f16", stochastic, BENCH_MEMCPY, GS_F32, GS_F16},
     {"stochastic f32 bf16", stochastic, BENCH_MEMCPY, GS_F32, GS_BF16},
+    {"stochastic f16 bf16", stochastic, BENCH_MEMCPY, GS_F16, GS_BF16},
+    {"stochastic bf16 f16", stochastic, BENCH_MEMCPY, GS_BF16, GS_F16},
     {"axpy f32 f32", axpy, BENCH_ADD, GS_F32, GS_F32},
     {"axpy f16 f32", axpy, BENCH_ADD, GS_F16, GS_F32},
     {"axpy bf16 f32", axpy, BENCH_ADD, GS_BF16, GS_F32},
@@ -227,7 +229,7 @@ static bool choose_part(const cell *c, job *x, double share)
     if (!x->pass || c->memory->size < LARGE)
         return true;
     x->part = PROBE;
-    const double seconds = run_passes(c, x, 1) / PROBE;
+    const double seconds = run_passes(c, x, 2) / 2 / PROBE; /* two: there and back */
     x->part = fmin(fmax(fmax(share, LONG) / fmax(seconds, 1e-9), PROBE), 1);
     return seconds >= 0;
 }
@@ -293,6 +295,14 @@ static void find_limits(cell *c)
 
 static double of_limit(const cell *c, const job *x) { return rate(x) / rate(c->limits[x->limit]); }
 
+/* What was changed in place and not yet changed back would add up from cell to cell. */
+static void restore(cell *c)
+{
+    for (job *x = c->jobs; x < c->jobs + c->count; x++)
+        if (x->pass && x->limit == BENCH_IN_PLACE && x->turn % 2)
+            run_pass(c, x, 1);
+}
+
 static int fill_cell(cell *c, const plan *p, const bench_memory *memory, unsigned threads)
 {
     *c = (cell){.memory = memory, .threads = threads};
@@ -302,7 +312,8 @@ static int fill_cell(cell *c, const plan *p, const bench_memory *memory, unsigne
         return code;
     c->team = bench_team_new(threads);
     add_jobs(c, p);
-    bool done = c->team && measure(c, p);
+    const bool done = c->team && measure(c, p);
+    restore(c);
     if (done)
         find_limits(c);
     else if (!c->team)
@@ -349,7 +360,6 @@ static void print_size(const cell *cells, size_t n, size_t size)
     }
     cli_progress_end();
     cli_table_print(t, stdout);
-    fflush(stdout);
 }
 
 static void json_job(json_writer *j, const cell *c, const job *x)
@@ -414,7 +424,7 @@ static int read_plan(plan *p, const char *sizes, const char *threads)
         if (p->size_count == CELLS_MAX)
             return cli_fail("--sizes takes at most %zu sizes", p->size_count);
         size_t size;
-        if (more < 0 || !cli_read_size(&size, item) || size < 64 << 10 || size > (size_t)1 << 40)
+        if (more < 0 || !cli_read_size(&size, item) || size < 64 << 10 || (double)size > 0x1p40)
             return cli_fail("--sizes needs sizes from 64K to 1T such as 1M,32M,1G, not '%.60s'",
                             more < 0 ? sizes : item);
         p->sizes[p->size_count++] = size;
@@ -473,7 +483,7 @@ static int measure_size(plan *p, json_writer *j, size_t size, size_t *measured)
         print_size(cells, p->thread_count, size);
     free(cells);
     bench_memory_free(&memory);
-    return code;
+    return code == CLI_GO && !cli_flush() ? CLI_FAILED : code;
 }
 
 int bench_kernels(int argc, char **argv)

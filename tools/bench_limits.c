@@ -40,7 +40,7 @@ static void *block_new(size_t bytes)
 static void fill(void *block, size_t bytes)
 {
     uint64_t *const words = block, state = 0x9E3779B97F4A7C15;
-    for (size_t i = 0; i < bytes / 8; i++) {
+    for (size_t i = 0; i < (bytes + 7) / 8; i++) { /* blocks end on a huge page */
         state = state * 6364136223846793005 + 1442695040888963407;
         const uint64_t bits = state ^ state >> 29;
         words[i] = (bits & 0x87FF87FF87FF87FF) | 0x3800380038003800;
@@ -59,8 +59,12 @@ bool bench_memory_new(bench_memory *m, size_t size)
     }
     if (!m->blocks[0] || !m->blocks[1]) {
         bench_memory_free(m);
-        cli_warn("size %s is left out: it needs %.2f GB of memory, and %.2f GB are free",
-                 cli_size_text(text, size), need / 1e9, have / 1e9);
+        cli_size_text(text, size);
+        if (need > have)
+            cli_warn("size %s is left out: it needs %.2f GB of memory, and %.2f GB are free", text,
+                     need / 1e9, have / 1e9);
+        else
+            cli_warn("size %s is left out: its %.2f GB of memory are refused", text, need / 1e9);
         return false;
     }
     m->src = m->blocks[0];

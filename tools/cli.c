@@ -145,11 +145,11 @@ static size_t distance(const char *a, const char *b)
 const char *cli_nearest(const char *wrong, const char *const *names, size_t n)
 {
     const size_t length = strlen(wrong);
-    size_t best = length / 3 + 1; /* a third of it may be wrong */
+    size_t best = (length < 6 ? 1 : length / 3) + 1; /* a third of it may be wrong */
     const char *nearest = NULL;
     for (size_t i = 0; i < n; i++) {
         const size_t d = distance(wrong, names[i]);
-        if (d < best || (d == best && !nearest && length > 2)) {
+        if (d < best) {
             best = d;
             nearest = names[i];
         }

@@ -174,6 +174,10 @@ int cli_fail_status(gs_status status, const gs_error *error);
 void cli_begin(void);
 int cli_end(int code);
 
+/* For commands that print as they go: false if stdout is broken, and going on is no use. cli_end
+ * will say so. */
+bool cli_flush(void);
+
 /* Like realloc, but a program without memory ends here, with a sentence and CLI_FAILED. */
 void *cli_resize(void *block, size_t size);
 

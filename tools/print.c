@@ -1,4 +1,4 @@
-/* What people see: errors, styles, tables, the progress line. */
+/* What people see: errors, styles, tables, the progress bar. */
 #include "cli.h"
 
 #include <errno.h>
@@ -22,13 +22,23 @@ void cli_clean(char *text)
             *text = '?';
 }
 
+static int stdout_errno; /* of the first write that failed, where it is known */
+
+bool cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 && stdout_errno == 0)
+        stdout_errno = errno;
+    return !ferror(stdout);
+}
+
 static void say(const char *format, va_list args)
 {
     char text[1024];
     vsnprintf(text, sizeof text, format, args);
     cli_clean(text);
     cli_progress_end();
-    fflush(stdout); /* keeps the order where both go to one terminal */
+    cli_flush(); /* keeps the order where both go to one terminal */
     fprintf(stderr, "%sgradscale:%s %s\n", cli_style_of(stderr, CLI_RED),
             cli_style_of(stderr, CLI_PLAIN), text);
 }
@@ -79,13 +89,14 @@ void cli_begin(void)
 int cli_end(int code)
 {
     cli_progress_end();
+    const bool flushed = cli_flush();
     errno = 0;
-    const bool earlier = ferror(stdout) != 0;
-    if (fclose(stdout) == 0 && !earlier)
+    const bool closed = fclose(stdout) == 0; /* some file systems tell only now */
+    if (flushed && closed)
         return code;
-    const int reason = errno;
-    cli_failed("writing to standard output failed%s%s", reason ? ": " : "",
-               reason ? strerror(reason) : "");
+    const int reason = stdout_errno ? stdout_errno : errno;
+    fprintf(stderr, "gradscale: writing to standard output failed%s%s\n", reason ? ": " : "",
+            reason ? strerror(reason) : "");
     return code == CLI_DONE ? CLI_FAILED : code;
 }
 
@@ -216,7 +227,7 @@ void cli_table_print(cli_table *t, FILE *to)
 static struct {
     bool shown;
     double started, drawn; /* seconds */
-} line;
+} bar;
 
 static double now(void)
 {
@@ -239,12 +250,12 @@ void cli_progress(double done, double total, const char *format, ...)
     if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
         return;
     const double t = now();
-    if (line.started == 0)
-        line.started = t;
-    if (line.shown && t - line.drawn < interval && done < total)
+    if (bar.started == 0)
+        bar.started = t;
+    if (bar.shown && t - bar.drawn < interval && done < total)
         return;
-    line.drawn = t;
-    line.shown = true;
+    bar.drawn = t;
+    bar.shown = true;
 
     const double part = total > 0 ? fmin(fmax(done / total, 0), 1) : 0;
     char text[512], left[48] = "";
@@ -253,8 +264,8 @@ void cli_progress(double done, double total, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     cli_clean(text);
-    if (part > 0 && part < 1 && t - line.started > 1) {
-        const double seconds = fmin((t - line.started) * (1 - part) / part, 359999);
+    if (part > 0 && part < 1 && t - bar.started > 1) {
+        const double seconds = fmin((t - bar.started) * (1 - part) / part, 359999);
         const int s = (int)seconds;
         if (s >= 3600)
             snprintf(left, sizeof left, "  %d:%02d:%02d left", s / 3600, s / 60 % 60, s % 60);
@@ -272,8 +283,8 @@ void cli_progress(double done, double total, const char *format, ...)
 
 void cli_progress_end(void)
 {
-    if (line.shown)
+    if (bar.shown)
         fputs("\r\033[K", stderr);
-    line.shown = false;
-    line.started = 0;
+    bar.shown = false;
+    bar.started = 0;
 }

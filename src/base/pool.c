@@ -2,14 +2,16 @@
  *
  * (1) At most one loop runs in the pool. A second caller, or a body that calls run() again, finds
  *     the pool busy and runs its loop by itself: no deadlock, same results.
- * (2) A worker takes part in loop number g only between seeing `generation` g and adding itself to
- *     `done`; the caller leaves only when all workers have. So job fields change only while no
- *     worker reads them.
+ * (2) `crew` is OPEN while a loop has indices left, plus the number of workers inside it. A worker
+ *     enters only while it is OPEN; the caller closes it, and leaves when nobody is inside. So job
+ *     fields change only while no worker reads them, and no loop waits for a worker that has not
+ *     even woken up.
  * (3) Indices are taken in order from one counter: which thread runs an index is left to chance,
  *     so bodies must not let a result depend on it.
  *
- *   caller:   set busy -> write job -> generation++ -> share the indices -> wait for done -> clear
- *   worker:   wait for generation (spin, then sleep) -> share the indices -> done++ -> wait
+ *   caller:   set busy -> write job -> open, generation++ -> share the indices -> close -> wait
+ *             until nobody is inside -> clear busy
+ *   worker:   wait for a new generation (spin, then sleep) -> enter -> share the indices -> leave
  */
 #include "base/base.h"
 
@@ -21,6 +23,8 @@
  * neighbour on the same core would feel. */
 enum { SPINS = 2000 };
 
+#define OPEN (1u << 31)
+
 struct gsi_pool {
     gsi_heap *heap;
     unsigned workers; /* threads beside the caller */
@@ -31,10 +35,11 @@ struct gsi_pool {
     size_t count;
     atomic_size_t next;
 
-    atomic_uint generation, done;
+    atomic_uint generation, crew;
     atomic_bool quit;
-    pthread_mutex_t lock; /* for sleeping on the two conditions only */
-    pthread_cond_t wake, finished;
+    pthread_mutex_t lock; /* for sleeping only */
+    pthread_cond_t moved; /* generation or crew, while somebody sleeps */
+    atomic_uint sleepers;
     pthread_t threads[];
 };
 
@@ -57,43 +62,67 @@ static void share_indices(gsi_pool *pool)
     }
 }
 
-/* Waits until *value differs from `old`. */
-static unsigned await_change(gsi_pool *pool, atomic_uint *value, unsigned old, pthread_cond_t *cond)
+typedef bool ready_fn(gsi_pool *pool, unsigned seen);
+
+static bool has_work(gsi_pool *pool, unsigned seen)
 {
-    unsigned now = atomic_load(value);
-    for (int spin = 0; now == old && spin < SPINS; spin++) {
-        relax();
-        now = atomic_load(value);
-    }
-    if (now != old)
-        return now;
-    pthread_mutex_lock(&pool->lock);
-    while ((now = atomic_load(value)) == old)
-        pthread_cond_wait(cond, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-    return now;
+    return atomic_load(&pool->generation) != seen;
 }
 
-static void change(gsi_pool *pool, atomic_uint *value, unsigned to, pthread_cond_t *cond)
+static bool is_empty(gsi_pool *pool, unsigned seen)
 {
+    (void)seen;
+    return atomic_load(&pool->crew) == 0;
+}
+
+static void await(gsi_pool *pool, ready_fn *ready, unsigned seen)
+{
+    for (int spin = 0; spin < SPINS; spin++) {
+        if (ready(pool, seen))
+            return;
+        relax();
+    }
     pthread_mutex_lock(&pool->lock);
-    atomic_store(value, to);
-    pthread_cond_broadcast(cond);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while (!ready(pool, seen))
+        pthread_cond_wait(&pool->moved, &pool->lock);
+    atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->lock);
+}
+
+/* After a change that somebody may wait for. A sleeper counts itself before it looks, we look
+ * after the change: one of the two sees the other. */
+static void announce(gsi_pool *pool)
+{
+    if (atomic_load(&pool->sleepers) == 0)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->moved);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static bool enter(gsi_pool *pool)
+{
+    unsigned crew = atomic_load(&pool->crew);
+    while (crew & OPEN)
+        if (atomic_compare_exchange_weak(&pool->crew, &crew, crew + 1))
+            return true;
+    return false;
 }
 
 static void *worker(void *arg)
 {
     gsi_pool *pool = arg;
     for (unsigned seen = 0;;) {
-        seen = await_change(pool, &pool->generation, seen, &pool->wake);
+        await(pool, has_work, seen);
         if (atomic_load(&pool->quit))
             return NULL;
+        seen = atomic_load(&pool->generation);
+        if (!enter(pool))
+            continue;
         share_indices(pool);
-        pthread_mutex_lock(&pool->lock);
-        atomic_fetch_add(&pool->done, 1);
-        pthread_cond_signal(&pool->finished);
-        pthread_mutex_unlock(&pool->lock);
+        if (atomic_fetch_sub(&pool->crew, 1) == 1)
+            announce(pool);
     }
 }
 
@@ -109,11 +138,12 @@ static void run(void *user, size_t count, gs_body *body, void *arg)
     pool->arg = arg;
     pool->count = count;
     atomic_store(&pool->next, 0);
-    atomic_store(&pool->done, 0);
-    change(pool, &pool->generation, atomic_load(&pool->generation) + 1, &pool->wake);
+    atomic_store(&pool->crew, OPEN);
+    atomic_fetch_add(&pool->generation, 1);
+    announce(pool);
     share_indices(pool);
-    for (unsigned done = 0; done != pool->workers;)
-        done = await_change(pool, &pool->done, done, &pool->finished);
+    atomic_fetch_and(&pool->crew, ~OPEN);
+    await(pool, is_empty, 0);
     atomic_flag_clear(&pool->busy);
 }
 
@@ -134,11 +164,11 @@ gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads)
     atomic_flag_clear(&pool->busy);
     atomic_init(&pool->next, 0);
     atomic_init(&pool->generation, 0);
-    atomic_init(&pool->done, 0);
+    atomic_init(&pool->crew, 0);
+    atomic_init(&pool->sleepers, 0);
     atomic_init(&pool->quit, false);
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->wake, NULL);
-    pthread_cond_init(&pool->finished, NULL);
+    pthread_cond_init(&pool->moved, NULL);
     while (pool->workers < threads - 1) {
         if (pthread_create(&pool->threads[pool->workers], NULL, worker, pool) != 0) {
             gsi_pool_free(pool);
@@ -155,11 +185,11 @@ void gsi_pool_free(gsi_pool *pool)
     if (!pool)
         return;
     atomic_store(&pool->quit, true);
-    change(pool, &pool->generation, atomic_load(&pool->generation) + 1, &pool->wake);
+    atomic_fetch_add(&pool->generation, 1);
+    announce(pool);
     for (unsigned i = 0; i < pool->workers; i++)
         pthread_join(pool->threads[i], NULL);
-    pthread_cond_destroy(&pool->finished);
-    pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->moved);
     pthread_mutex_destroy(&pool->lock);
     gsi_free(pool->heap, pool);
 }

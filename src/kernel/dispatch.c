@@ -54,10 +54,14 @@ const char *gs_cpu_name(unsigned one_flag)
 void gsi_kernels_init(gsi_kernels *k, unsigned cpu)
 {
     *k = gsi_ref;
-    if (cpu & GS_CPU_AVX2)
+    if (cpu & GS_CPU_AVX2) {
         gsi_kernels_avx2(k);
-    if (cpu & GS_CPU_AVX512)
+        gsi_exponents_avx2(k);
+    }
+    if (cpu & GS_CPU_AVX512) {
         gsi_kernels_avx512(k);
+        gsi_exponents_avx512(k);
+    }
     if (cpu & GS_CPU_NEON)
         gsi_kernels_neon(k);
 }

@@ -11,6 +11,7 @@
 static inline uint64_t gsi_fpenv_read(void) { return _mm_getcsr(); }
 static inline void gsi_fpenv_write(uint64_t env) { _mm_setcsr((unsigned)env); }
 enum { GSI_FPENV_DEFAULT = 0x1F80 }; /* all exceptions masked */
+enum { GSI_FPENV_FLAGS = 0x3F };     /* exceptions seen, no modes */
 #elif defined(__aarch64__)
 static inline uint64_t gsi_fpenv_read(void)
 {
@@ -18,17 +19,19 @@ static inline uint64_t gsi_fpenv_read(void)
     __asm__ volatile("mrs %0, fpcr" : "=r"(env));
     return env;
 }
-/* "memory": no load or store, and so no conversion between them, crosses the change of mode. */
-static inline void gsi_fpenv_write(uint64_t env)
-{
-    __asm__ volatile("msr fpcr, %0" : : "r"(env) : "memory");
-}
-enum { GSI_FPENV_DEFAULT = 0 };
+static inline void gsi_fpenv_write(uint64_t env) { __asm__ volatile("msr fpcr, %0" : : "r"(env)); }
+enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLAGS = 0 };
 #else
 static inline uint64_t gsi_fpenv_read(void) { return 0; }
 static inline void gsi_fpenv_write(uint64_t env) { (void)env; }
-enum { GSI_FPENV_DEFAULT = 0 };
+enum { GSI_FPENV_DEFAULT = 0, GSI_FPENV_FLAGS = 0 };
 #endif
+
+/* Whether the mode is the default one already. */
+static inline int gsi_fpenv_usual(void)
+{
+    return (gsi_fpenv_read() & ~(uint64_t)GSI_FPENV_FLAGS) == GSI_FPENV_DEFAULT;
+}
 
 /* A compiler does not know that arithmetic depends on the mode, but it keeps what is loaded after
  * enter and stored before leave between the two. */

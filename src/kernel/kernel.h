@@ -22,7 +22,8 @@ typedef struct gsi_counts {
     size_t first_bad; /* n if none */
 } gsi_counts;
 
-/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format. */
+/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format:
+ * 0 < flushed <= subnormal <= GSI_F32_INF, or both 0 to count neither. */
 typedef struct gsi_limits {
     uint32_t flushed, subnormal; /* 0 < mag < flushed; flushed <= mag < subnormal */
 } gsi_limits;
@@ -35,7 +36,7 @@ typedef uint32_t gsi_scan_fn(double *sumsq, const void *src, size_t n);
 typedef void gsi_count_fn(gsi_counts *out, const void *src, size_t n, gsi_limits limits);
 typedef uint32_t gsi_scale_fn(void *dst, const void *src, size_t n, float factor, bool stream);
 typedef uint32_t gsi_axpy_fn(void *dst, const void *src, size_t n, float factor);
-typedef void gsi_exponents_fn(uint64_t bins[256], const void *src, size_t n);
+typedef uint32_t gsi_exponents_fn(gs_exponents *sum, const void *src, size_t n);
 
 /* Sums of squares. Elements are cut into blocks of GSI_BLOCK. In a block, element i goes to lane
  * i % GSI_LANES, and each lane adds its squares in f32, in order; the lanes of the block are then
@@ -102,6 +103,8 @@ void gsi_kernels_init(gsi_kernels *k, unsigned cpu);
 void gsi_kernels_avx2(gsi_kernels *k);
 void gsi_kernels_avx512(gsi_kernels *k);
 void gsi_kernels_neon(gsi_kernels *k);
+void gsi_exponents_avx2(gsi_kernels *k);
+void gsi_exponents_avx512(gsi_kernels *k);
 
 /* Rows of the table by data type; NULL where there is none. */
 gsi_check_fn *gsi_check_for(const gsi_kernels *k, gs_dtype dtype);

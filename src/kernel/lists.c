@@ -34,7 +34,7 @@ struct pass {
     bool stream;
     bool want_counts; /* count everything, in every chunk */
     gsi_limits limits;
-    atomic_ullong *bins; /* [256] */
+    atomic_ullong *words; /* those of a gs_exponents */
 
     size_t *starts; /* [n + 1]: the number of the first chunk of tensor t */
     slot *slots;    /* [starts[n]] */
@@ -272,30 +272,43 @@ gs_status gs_tensors_axpy(gs_context *ctx, const gs_tensor *dst, const gs_tensor
     return status == GS_OK ? run_pass(&p, stats, true) : status;
 }
 
+enum { WORDS = sizeof(gs_exponents) / sizeof(uint64_t) };
+
 static uint32_t exponents_chunk(const pass *p, size_t t, size_t first, size_t count, double *sumsq)
 {
-    uint64_t bins[256] = {0};
+    gs_exponents part = {0};
+    uint64_t words[WORDS];
     (void)sumsq;
-    gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(bins, at(&p->src[t], first), count);
-    for (int e = 0; e < 256; e++) /* whole numbers: the order does not matter */
-        if (bins[e])
-            atomic_fetch_add_explicit(&p->bins[e], bins[e], memory_order_relaxed);
-    return 0;
+    const uint32_t top =
+        gsi_exponents_for(&p->ctx->kernels, p->src[t].dtype)(&part, at(&p->src[t], first), count);
+    memcpy(words, &part, sizeof words);
+    for (size_t w = 0; w < WORDS; w++) /* whole numbers: the order does not matter */
+        if (words[w])
+            atomic_fetch_add_explicit(&p->words[w], words[w], memory_order_relaxed);
+    return top;
 }
 
-gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, uint64_t bins[256])
+gs_status gs_tensors_exponents(gs_context *ctx, const gs_tensor *list, size_t n, gs_exponents *sum,
+                               gs_stats *stats)
 {
-    atomic_ullong shared[256];
+    atomic_ullong shared[WORDS];
     gs_status status = gsi_check_list(ctx, list, n);
-    if (status == GS_OK && !bins)
-        status = gsi_fail(&ctx->error, GS_ENULL, "the bins are NULL");
+    if (status == GS_OK && !sum)
+        status = gsi_fail(&ctx->error, GS_ENULL, "there is nothing to add the exponents to");
     if (status != GS_OK)
         return status;
-    for (int e = 0; e < 256; e++)
-        atomic_init(&shared[e], 0);
-    pass p = {.ctx = ctx, .run = exponents_chunk, .dst = list, .src = list, .n = n, .bins = shared};
-    status = run_pass(&p, NULL, true);
-    for (int e = 0; status == GS_OK && e < 256; e++)
-        bins[e] += atomic_load(&shared[e]);
+    for (size_t w = 0; w < WORDS; w++)
+        atomic_init(&shared[w], 0);
+    pass p = {
+        .ctx = ctx, .run = exponents_chunk, .dst = list, .src = list, .n = n, .words = shared};
+    status = run_pass(&p, stats, true);
+    if (status == GS_OK) {
+        uint64_t words[WORDS];
+        gs_exponents part;
+        for (size_t w = 0; w < WORDS; w++)
+            words[w] = atomic_load(&shared[w]);
+        memcpy(&part, words, sizeof part);
+        gs_exponents_merge(sum, &part);
+    }
     return status;
 }

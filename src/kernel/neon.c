@@ -161,7 +161,7 @@ INLINE uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype from, 
 {
     const uint64_t env = gsi_fpenv_enter();
     const uint32_t top = map(dst, to, src, from, n, CONVERT, 1);
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return top;
 }
 
@@ -318,7 +318,7 @@ INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype fro
         }
         i += count;
     }
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     return highest(top, to);
 }
 

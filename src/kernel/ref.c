@@ -2,6 +2,7 @@
  *
  * Each family is one function whose data types are arguments; the kernels at the end fix them, so
  * the compiler makes a loop for each pair of types. */
+#include "kernel/exponents.h"
 #include "kernel/kernel.h"
 
 double gsi_fold(double lanes[GSI_LANES], uint32_t top)
@@ -139,10 +140,15 @@ static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n,
     return gsi_top(top);
 }
 
-static inline void exponents(uint64_t bins[256], const void *src, size_t n, gs_dtype type)
+static inline uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
-    for (size_t i = 0; i < n; i++)
-        bins[gsi_magnitude(load(src, i, type)) >> 23]++;
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t mag = gsi_magnitude(load(src, i, type));
+        gsi_exponents_add(sum, mag);
+        top = max_u32(top, mag);
+    }
+    return gsi_top(top);
 }
 
 /* ---- the kernels ---- */
@@ -288,19 +294,19 @@ static uint32_t axpy_bf16_ref(void *dst, const void *src, size_t n, float factor
     return axpy(dst, src, GS_BF16, n, factor);
 }
 
-static void exponents_f32_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_f32_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_F32);
+    return exponents(sum, src, n, GS_F32);
 }
 
-static void exponents_f16_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_f16_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_F16);
+    return exponents(sum, src, n, GS_F16);
 }
 
-static void exponents_bf16_ref(uint64_t bins[256], const void *src, size_t n)
+static uint32_t exponents_bf16_ref(gs_exponents *sum, const void *src, size_t n)
 {
-    exponents(bins, src, n, GS_BF16);
+    return exponents(sum, src, n, GS_BF16);
 }
 
 const gsi_kernels gsi_ref = {

@@ -22,11 +22,11 @@ gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n)
         return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu tensors is NULL", n);
     for (size_t t = 0; t < n; t++) {
         const gs_tensor *x = &list[t];
-        const char *name = gsi_tensor_name(number, list, t);
         const gs_format *f = gs_format_of(x->dtype);
         if (x->dtype != GS_F32 && x->dtype != GS_F16 && x->dtype != GS_BF16)
             return gsi_fail(&ctx->error, GS_EDTYPE,
-                            "tensor %s has %s%s: f32, f16 and bf16 can be used here", name,
+                            "tensor %s has %s%s: f32, f16 and bf16 can be used here",
+                            gsi_tensor_name(number, list, t),
                             f ? "data type " : "an unknown data type", f ? f->name : "");
         if (x->count == 0)
             continue;
@@ -34,16 +34,16 @@ gs_status gsi_check_list(gs_context *ctx, const gs_tensor *list, size_t n)
         if (!gsi_mul_size(&bytes, x->count, f->bytes) || bytes > PTRDIFF_MAX ||
             !gsi_add_size(&end, (uintptr_t)x->data, bytes))
             return gsi_fail(&ctx->error, GS_ESIZE,
-                            "tensor %s is too large: %zu elements of %zu bytes", name, x->count,
-                            f->bytes);
+                            "tensor %s is too large: %zu elements of %zu bytes",
+                            gsi_tensor_name(number, list, t), x->count, f->bytes);
         if (!x->data)
-            return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data", name,
-                            x->count);
+            return gsi_fail(&ctx->error, GS_ENULL, "tensor %s has %zu elements but no data",
+                            gsi_tensor_name(number, list, t), x->count);
         if ((uintptr_t)x->data % f->bytes != 0)
             return gsi_fail(&ctx->error, GS_EALIGN,
                             "tensor %s lies at an address that is not a multiple of its element"
                             " size, %zu",
-                            name, f->bytes);
+                            gsi_tensor_name(number, list, t), f->bytes);
     }
     return GS_OK;
 }
@@ -62,7 +62,7 @@ static span span_of(const gs_tensor *list, size_t t)
 }
 
 /* Shell's sort: lists come in order or nearly so, and the library has no memory to give to qsort.
- * A thousand tensors in no order take 50 us. */
+ * A thousand tensors take 13 us in order, 40 in none. */
 static void sort_spans(span *spans, size_t n)
 {
     size_t gap = 1;

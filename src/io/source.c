@@ -1,0 +1,325 @@
+/* Opening a file, telling its kind, and what the three readers share. */
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- sentences ---- */
+
+gs_status gsi_bad_file(const gs_source *s, gs_error *error, gs_status status, const char *format,
+                       ...)
+{
+    char text[sizeof((gs_error *)0)->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return gsi_fail(error, status, "%s: %s", s->path, text);
+}
+
+gs_status gsi_no_memory(const gs_source *s, gs_error *error)
+{
+    return gsi_bad_file(s, error, GS_ENOMEM, "there is no memory to read it");
+}
+
+bool gsi_utf8(const char *text, size_t length)
+{
+    const uint8_t *p = (const uint8_t *)text, *end = p + length;
+    while (p < end) {
+        const uint8_t lead = *p++;
+        if (lead == 0)
+            return false;
+        if (lead < 0x80)
+            continue;
+        const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+        if (lead < 0xC2 || lead > 0xF4 || end - p < more)
+            return false;
+        uint32_t code = lead & (0x3Fu >> more);
+        for (int i = 0; i < more; i++, p++) {
+            if ((*p & 0xC0) != 0x80)
+                return false;
+            code = code << 6 | (*p & 0x3F);
+        }
+        const uint32_t least = more == 1 ? 0x80 : more == 2 ? 0x800 : 0x10000;
+        if (code < least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+            return false;
+    }
+    return true;
+}
+
+const char *gsi_show(char out[GSI_SHOWN], const char *name, size_t length)
+{
+    const bool cut = length >= GSI_SHOWN;
+    size_t n = cut ? GSI_SHOWN - 4 : length;
+    while (cut && n > 0 && ((uint8_t)name[n] & 0xC0) == 0x80) /* not inside a character */
+        n--;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)name[i] < 0x20 || name[i] == 0x7F ? '?' : name[i];
+    strcpy(out + n, cut ? "..." : "");
+    return out;
+}
+
+static void keep_path(gs_source *s, const char *path)
+{
+    const size_t n = strlen(path), room = sizeof s->path - 1;
+    const char *from = n > room ? path + n - room : path;
+    snprintf(s->path, sizeof s->path, "%s", from);
+    if (n > room)
+        memcpy(s->path, "...", 3);
+    for (char *p = s->path; *p; p++)
+        if ((uint8_t)*p < 0x20 || *p == 0x7F)
+            *p = '?';
+}
+
+/* ---- bytes and entries ---- */
+
+gs_status gsi_read_at(const gs_source *s, void *dst, size_t n, uint64_t offset, gs_error *error)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(s->fd, (char *)dst + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return gsi_bad_file(s, error, GS_EIO, "reading failed: %s", strerror(errno));
+        if (got == 0)
+            return gsi_bad_file(s, error, GS_EIO, "the file became shorter while it was read");
+        done += (size_t)got;
+    }
+    return GS_OK;
+}
+
+bool gsi_new_entries(gs_source *s, size_t n)
+{
+    s->entries = gsi_arena_new(&s->arena, n, sizeof *s->entries);
+    if (s->entries)
+        memset(s->entries, 0, n * sizeof *s->entries);
+    return s->entries != NULL;
+}
+
+const char *gsi_keep_string(gs_source *s, const char *text, size_t length)
+{
+    char *copy = gsi_arena_new(&s->arena, length + 1, 1);
+    if (copy) {
+        memcpy(copy, text, length);
+        copy[length] = 0;
+    }
+    return copy;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+gs_status gsi_check_names(gs_source *s, gs_error *error)
+{
+    const char **names = gsi_new(&s->heap, s->count * sizeof *names);
+    if (!names)
+        return gsi_no_memory(s, error);
+    for (size_t i = 0; i < s->count; i++)
+        names[i] = s->entries[i].pub.name;
+    qsort(names, s->count, sizeof *names, by_name);
+    gs_status status = GS_OK;
+    for (size_t i = 1; status == GS_OK && i < s->count; i++)
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            char shown[GSI_SHOWN];
+            status = gsi_bad_file(s, error, GS_EFORMAT, "two tensors are named %s",
+                                  gsi_show(shown, names[i], strlen(names[i])));
+        }
+    gsi_free(&s->heap, names);
+    return status;
+}
+
+/* A zero anywhere makes the product 0, however large the other numbers are: as numpy has it, the
+ * rest must still be representable, or the strides of such an array would not be. */
+bool gsi_set_count(gs_entry *e, uint64_t bits)
+{
+    uint64_t count = 1, product = 1;
+    for (int i = 0; i < e->rank; i++) {
+        const uint64_t n = e->shape[i];
+        if (n > INT64_MAX || (n > 0 && product > INT64_MAX / n))
+            return false;
+        count *= n;
+        product *= n > 0 ? n : 1;
+    }
+    if (bits > 0 && product > INT64_MAX / bits)
+        return false;
+    e->count = count;
+    e->bytes = count * bits / 8;
+    return true;
+}
+
+/* ---- opening ---- */
+
+typedef gs_status open_fn(gs_source *s, gs_error *error);
+
+static const struct kind {
+    const char *name, *suffix;
+    open_fn *open;
+} kinds[] = {
+    {"npy", ".npy", gsi_open_npy},
+    {"npz", ".npz", gsi_open_npz},
+    {"safetensors", ".safetensors", gsi_open_safetensors},
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The content decides; where it says nothing the name does, so that a damaged file is told what is
+ * wrong with it. */
+static const struct kind *kind_of(const char *path, const uint8_t *start, size_t n)
+{
+    if (n >= 6 && memcmp(start, "\x93NUMPY", 6) == 0)
+        return &kinds[0];
+    if (n >= 4 && (memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "PK\5\6", 4) == 0))
+        return &kinds[1];
+    if (n >= 9 && start[8] == '{')
+        return &kinds[2];
+    for (size_t i = 0; i < GSI_COUNT(kinds); i++)
+        if (ends_with(path, kinds[i].suffix))
+            return &kinds[i];
+    return NULL;
+}
+
+static gs_status open_file(gs_source *s, const char *path, gs_error *error)
+{
+    /* Not blocking: a FIFO without a writer must not hang the caller. */
+    s->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (s->fd < 0)
+        return gsi_bad_file(s, error, GS_EIO, "cannot be opened: %s", strerror(errno));
+    struct stat st;
+    if (fstat(s->fd, &st) != 0)
+        return gsi_bad_file(s, error, GS_EIO, "cannot be examined: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return gsi_bad_file(s, error, GS_EIO, "is %s, not a regular file",
+                            S_ISDIR(st.st_mode)    ? "a directory"
+                            : S_ISFIFO(st.st_mode) ? "a pipe"
+                                                   : "a device or socket");
+    if (st.st_size == 0)
+        return gsi_bad_file(s, error, GS_EFORMAT, "is empty");
+    s->size = (uint64_t)st.st_size;
+
+    uint8_t start[9];
+    const size_t n = s->size < sizeof start ? (size_t)s->size : sizeof start;
+    const gs_status status = gsi_read_at(s, start, n, 0, error);
+    if (status != GS_OK)
+        return status;
+    const struct kind *kind = kind_of(path, start, n);
+    if (!kind)
+        return gsi_bad_file(s, error, GS_EFORMAT, "is not a .npy, .npz or .safetensors file");
+    s->format = kind->name;
+    return kind->open(s, error);
+}
+
+gs_status gs_source_open(gs_source **out, const char *path, const gs_alloc *alloc, gs_error *error)
+{
+    if (!out || !path)
+        return gsi_fail(error, GS_ENULL, "the path of the file is missing");
+    *out = NULL;
+    gsi_heap heap;
+    gsi_heap_init(&heap, alloc);
+    gs_source *s = gsi_new(&heap, sizeof *s);
+    if (!s)
+        return gsi_fail(error, GS_ENOMEM, "there is no memory to open a file");
+    *s = (gs_source){.heap = heap, .fd = -1};
+    gsi_arena_init(&s->arena, &s->heap);
+    keep_path(s, path);
+    const gs_status status = open_file(s, path, error);
+    if (status == GS_OK)
+        *out = s;
+    else
+        gs_source_close(s);
+    return status;
+}
+
+void gs_source_close(gs_source *s)
+{
+    if (!s)
+        return;
+    gsi_close_npz(s);
+    if (s->map)
+        munmap(s->map, (size_t)s->size);
+    if (s->fd >= 0)
+        close(s->fd);
+    gsi_arena_free(&s->arena);
+    gsi_heap heap = s->heap; /* the source lies in its own heap */
+    gsi_free(&heap, s);
+}
+
+const char *gs_source_format(const gs_source *s) { return s->format; }
+
+uint64_t gs_source_size(const gs_source *s) { return s->size; }
+
+size_t gs_source_count(const gs_source *s) { return s->count; }
+
+const gs_entry *gs_source_entry(const gs_source *s, size_t i)
+{
+    return i < s->count ? &s->entries[i].pub : NULL;
+}
+
+int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
+
+const void *gs_source_map(gs_source *s, size_t i)
+{
+    const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
+    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap || e->pub.offset % e->item != 0 ||
+        s->size > SIZE_MAX)
+        return NULL;
+    if (!s->map) {
+        void *map = mmap(NULL, (size_t)s->size, PROT_READ, MAP_SHARED, s->fd, 0);
+        if (map == MAP_FAILED)
+            return NULL;
+        posix_madvise(map, (size_t)s->size, POSIX_MADV_SEQUENTIAL);
+        s->map = map;
+    }
+    return (const char *)s->map + e->pub.offset;
+}
+
+static void swap_bytes(uint8_t *p, size_t count, size_t item)
+{
+    for (; count > 0; count--, p += item)
+        for (size_t a = 0, b = item - 1; a < b; a++, b--) {
+            const uint8_t t = p[a];
+            p[a] = p[b];
+            p[b] = t;
+        }
+}
+
+gs_status gs_source_read(gs_source *s, size_t i, uint64_t first, size_t count, void *dst,
+                         gs_error *error)
+{
+    if (i >= s->count)
+        return gsi_bad_file(s, error, GS_ERANGE, "has no tensor %zu", i);
+    const gsi_entry *e = &s->entries[i];
+    char shown[GSI_SHOWN];
+    if (!gs_entry_readable(&e->pub))
+        return gsi_bad_file(s, error, GS_EDTYPE,
+                            "tensor %s is of type %s: f16, bf16, f32 and f64"
+                            " can be read",
+                            gsi_show(shown, e->pub.name, strlen(e->pub.name)), e->pub.type);
+    if (first > e->pub.count || count > e->pub.count - first)
+        return gsi_bad_file(s, error, GS_ERANGE, "tensor %s has only %llu elements",
+                            gsi_show(shown, e->pub.name, strlen(e->pub.name)),
+                            (unsigned long long)e->pub.count);
+    if (count > 0 && !dst)
+        return gsi_bad_file(s, error, GS_ENULL, "there is no buffer to read into");
+    const size_t item = (size_t)e->item;
+    if (count > SIZE_MAX / item)
+        return gsi_bad_file(s, error, GS_ESIZE, "%zu elements do not fit in memory", count);
+    const gs_status status =
+        s->read ? s->read(s, e, first, count, dst, error)
+                : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
+    if (status == GS_OK && e->swap)
+        swap_bytes(dst, count, item);
+    return status;
+}

@@ -1,0 +1,59 @@
+/* headroom: the largest power of two that keeps `margin` bits between the largest gradient of the
+ * last `history` clean steps and the format's maximum.
+ *
+ *  (1) history holds amax in true units, so that it outlives changes of the scale.
+ *  (2) After an overflow at S the true amax is not known, only that it exceeded max / S: twice that
+ *      is noted. The scale falls by margin + 1 bits at once and is forgiven `history` steps later:
+ *      a batch that is bad at any scale cannot drive it to the floor for good.
+ *  (3) All gradients zero: nothing is noted, but every `history` such steps in a row double the
+ *      scale, in case they were flushed.
+ *
+ * margin 6 and history 16 are measured: see doc/scaler.md. A wider margin loses small gradients, a
+ * smaller one skips at every jump of the loss; a longer history is slower to rise. */
+#include "scaler/scaler.h"
+
+enum { MARGIN, HISTORY };
+
+void gsi_headroom_init(gs_scaler *s)
+{
+    for (int i = 0; i < GS_HISTORY_MAX; i++)
+        s->history[i] = 0;
+    s->seen = 0;
+    s->zeros = 0;
+}
+
+/* A true amax may exceed f32 at a small scale; its largest number will do. */
+static void note(gs_scaler *s, double amax)
+{
+    const float most = 0x1.fffffep+127f;
+    const uint32_t history = (uint32_t)s->tune[HISTORY];
+    s->history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
+}
+
+static void follow(gs_scaler *s)
+{
+    float amax = 0;
+    for (int i = 0; i < (int)s->tune[HISTORY]; i++)
+        amax = s->history[i] > amax ? s->history[i] : amax;
+    if (amax > 0) {
+        const double most = gsi_half_max(s) / exp2(s->tune[MARGIN]);
+        gsi_go_to(s, gsi_power_of_two_below(most / (double)amax));
+    }
+}
+
+bool gsi_headroom_step(gs_scaler *s, const gs_finding *f)
+{
+    if (f->found) {
+        note(s, 2 * gsi_half_max(s) / s->machine.scale);
+        follow(s);
+    } else if (f->amax > 0) {
+        s->zeros = 0;
+        note(s, f->amax);
+        follow(s);
+    } else if (f->amax == 0 && ++s->zeros % (uint32_t)s->tune[HISTORY] == 0) {
+        for (int i = 0; i < GS_HISTORY_MAX; i++)
+            s->history[i] /= 2;
+        gsi_go_to(s, 2 * s->machine.scale);
+    }
+    return false;
+}

@@ -1,0 +1,91 @@
+/* What the files of the scaler share. */
+#ifndef GSI_SCALER_H
+#define GSI_SCALER_H
+
+#include "base/base.h"
+#include "gradscale/scaler.h"
+
+#include <math.h>
+
+/* ---- machine.c ---- */
+
+double gsi_round_state(const gs_params *p, double x); /* to nearest even in T */
+double gsi_interval(const gs_params *p);              /* infinite if there is none */
+void gsi_machine_init(gs_machine *m, const gs_params *p);
+/* Returns true where the framework raises. */
+bool gsi_machine_step(gs_machine *m, const gs_params *p, bool found);
+
+/* ---- params.c ---- */
+
+enum { GSI_WORD = 48 }; /* the longest key or value, with its 0 */
+
+/* Cuts the next "key=value" off *list. False at the end of the list; an item without '=' or with a
+ * word too long has key[0] == 0 and is in value, cut to fit. */
+bool gsi_next_pair(const char **list, char key[GSI_WORD], char value[GSI_WORD]);
+
+/* GS_ENAME without a sentence: not a key of the machine. */
+gs_status gsi_params_set_one(gs_params *p, const char *key, const char *value, gs_error *error);
+
+/* Text and numbers that do not depend on the locale. */
+bool gsi_read_double(double *out, const char *text);   /* decimal, hex, inf, nan; the whole text */
+bool gsi_read_count(int64_t *out, const char *text);   /* 0..2^53, or a hex float that is one */
+char *gsi_write_double(char text[GSI_WORD], double x); /* as printf's %a in the C locale */
+
+/* ---- policy.c and its files: one row of the table each ---- */
+
+typedef struct gsi_policy {
+    const char *name;
+    const char *keys[GS_TUNE_COUNT]; /* names of scaler.tune[i], NULL: no more */
+    struct {
+        double value, min, max;
+        bool whole;
+    } tune[GS_TUNE_COUNT];
+    double init, floor, max; /* defaults of those three parameters */
+    void (*init_memory)(gs_scaler *s);
+    bool (*step)(gs_scaler *s, const gs_finding *finding); /* true: the framework raises */
+} gsi_policy;
+
+extern const gsi_policy gsi_policies[GS_POLICY_COUNT];
+
+void gsi_headroom_init(gs_scaler *s);
+bool gsi_headroom_step(gs_scaler *s, const gs_finding *f);
+void gsi_logmax_init(gs_scaler *s);
+bool gsi_logmax_step(gs_scaler *s, const gs_finding *f);
+bool gsi_adaptive_step(gs_scaler *s, const gs_finding *f);
+bool gsi_histogram_step(gs_scaler *s, const gs_finding *f);
+
+/* A policy that reads statistics goes to x, inside [floor, max]. */
+void gsi_go_to(gs_scaler *s, double x);
+double gsi_half_max(const gs_scaler *s); /* the largest finite gradient */
+double gsi_power_of_two_below(double x); /* the largest one <= x; x finite and > 0 */
+bool gsi_is_static(const gs_scaler *s);  /* no overflow and no growth moves it */
+double gsi_lowest(const gs_scaler *s);   /* the floor that is reached first */
+double gsi_highest(const gs_scaler *s);  /* the ceiling that is reached first */
+gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error);
+double gsi_bounded(const gs_scaler *s, double x);
+void gsi_restart(gs_scaler *s); /* to before the first step */
+
+/* ---- step.c ---- */
+
+/* Where a batch that is run again stands: scaler.event.phase. */
+typedef enum gsi_phase {
+    GSI_FIRST,  /* not run again */
+    GSI_AGAIN,  /* retry: at a lower scale */
+    GSI_HALVED, /* attribute: at half the scale */
+    GSI_LOWEST, /* attribute: at the floor */
+    GSI_FITTED, /* attribute: at the scale that fits the amax found there */
+    GSI_PHASES
+} gsi_phase;
+
+/* Where the probe stands: scaler.probing. */
+typedef enum gsi_probe {
+    GSI_PROBED,  /* done, or never asked for */
+    GSI_PENDING, /* no step yet */
+    GSI_FALLEN,  /* the first scale overflowed: at the floor */
+    GSI_CLIMB,   /* clean, but too low to know how much too low */
+    GSI_PROBES
+} gsi_probe;
+
+enum { HISTOGRAM_THRESHOLD, HISTOGRAM_BAND };
+
+#endif

@@ -1,0 +1,159 @@
+#!/bin/sh
+# Breaks the library, one line at a time, and expects the tests to notice.
+#
+#   tests/mutants.sh [COUNT [SEED]]
+#
+# Every wrong of tests/mutants.txt, and COUNT more drawn by SEED from the mechanical ones
+# (mutants.awk), must be caught by a suite, or by a sanitizer in it. tests/mutants-equal.txt lists,
+# with reasons, those that change no result. A mutant that does not compile, or compiles to the same
+# code, does not count.
+#
+# In both lists an entry is
+#     # why
+#     src/num/num.c
+#     - the line, or the part of it that is replaced; it occurs once in the file
+#     + what replaces it
+
+count=${1:-40} seed=${2:-1}
+unset MAKEFLAGS
+where="src/num/*.[ch] src/scaler/*.[ch] src/kernel/ref.c src/kernel/stats.c"
+flags='-O2 -g0 -w'
+
+# ---- one mutant: mutants.sh --one WORK NUMBER ----
+
+replace='
+{ at = index($0, ENVIRON["from"]) }
+ENVIRON["line"] ? FNR == ENVIRON["line"] : at {
+    $0 = ENVIRON["line"] ? ENVIRON["to"] \
+         : substr($0, 1, at - 1) ENVIRON["to"] substr($0, at + length(ENVIRON["from"]))
+    found++
+}
+{ print }
+END { exit found != 1 }'
+
+# The suites that speak for a layer, the likely first.
+relevant()
+{
+    case $1 in
+    base) set -- test_base test_oom test_lists ;;
+    num) set -- test_num test_halves test_lists checkkern ;;
+    kernel) set -- test_lists test_oom checkkern ;;
+    scaler) set -- test_scaler_steps test_traces test_scaler test_scaler_sim ;;
+    *) set -- $(cd "$work/tree/build/tests" && ls | grep "_$1") ;;
+    esac
+    echo "$@"
+}
+
+# Builds and runs the relevant suites in a variant until one fails: its name in `caught`. False if
+# it does not compile.
+try() # build directory, make's arguments
+{
+    dir=$1
+    shift
+    for suite in $suites; do
+        own=$(sed -n "s/ $suite\$//p" "$work/times")
+        make -C "$tree" -s "$dir/tests/$suite" CFLAGS="$flags" "$@" || return 1
+        if ! (cd "$tree" && timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
+            caught=$suite
+            return 0
+        fi
+    done
+}
+
+trim() { printf '%s\n' "$1" | sed 's/^ *//'; }
+
+verdict()
+{
+    printf '%s\n' "$1" >"$work/verdict.$n"
+    printf '%-9s %s%s: %s%s\n' "$1" "$file" "${line:+:$line}" "$(trim "$to")" "${2:+  ($2)}"
+}
+
+one()
+{
+    work=$1 n=$2
+    { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$n"
+    export from to line
+    tree=$work/tree.$n
+    suites=$(relevant "$(echo "$file" | cut -d/ -f2)") caught=
+    cp -a "$work/tree" "$tree"
+    if ! awk "$replace" "$work/tree/$file" >"$tree/$file"; then
+        verdict ROTTEN "the text does not occur once"
+    elif ! try build >/dev/null 2>&1; then
+        verdict invalid
+    elif [ -n "$caught" ]; then
+        verdict caught "$caught"
+    elif cat "$tree"/build/*.a | cmp -s - "$work/archives"; then
+        verdict same
+    elif grep -qxF "$file	$(trim "$from")	$(trim "$to")" "$work/equal"; then
+        verdict equal
+    elif try build-address-undefined SAN=address,undefined >/dev/null 2>&1 && [ -n "$caught" ]; then
+        verdict caught "$caught, sanitized"
+    else
+        verdict SURVIVED "was: $(trim "$from")"
+    fi
+    rm -rf "$tree"
+}
+
+if [ "$1" = --one ]; then
+    exec 2>/dev/null # where the shell mourns those that crash
+    one "$2" "$3"
+    exit 0
+fi
+
+# ---- all of them ----
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+entries='
+/^[A-Za-z]/ { file = $0 }
+/^- / { from = substr($0, 3) }
+/^\+ / { print file "\t" from "\t" substr($0, 3) }'
+
+# The tree as it is, built; suites timed.
+mkdir "$work/tree"
+cp -a Makefile include src tests tools "$work/tree"
+make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" SAN=address,undefined >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+cat "$work"/tree/build/*.a >"$work/archives"
+for suite in "$work"/tree/build/tests/*; do
+    start=$(date +%s%N)
+    (cd "$work/tree" && "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "$((($(date +%s%N) - start) / 1000000)) $(basename "$suite")" # ms
+done >"$work/times"
+
+n=0
+job() # file, line or nothing, from, to
+{
+    n=$((n + 1))
+    printf '%s\n' "$@" >"$work/job.$n"
+}
+tab=$(printf '\t')
+awk "$entries" tests/mutants-equal.txt >"$work/equal"
+awk "$entries" tests/mutants.txt >"$work/listed"
+while IFS=$tab read -r file from to; do
+    job "$file" "" "$from" "$to"
+done <"$work/listed"
+
+# A sample without repetition: the least by a hash of the seed and the number.
+awk -f tests/mutants.awk $(ls -d $where 2>/dev/null) |
+    awk -v s="$seed" '{ x = (NR * 48271 + s * 69621) % 2147483647
+                        for (i = 0; i < 8; i++) x = x * 16807 % 2147483647
+                        printf "%d\t%s\n", x, $0 }' |
+    sort -n | head -n "$count" | cut -f2- >"$work/sample"
+while IFS=$tab read -r file line to; do
+    job "$file" "$line" "$(sed -n "${line}p" "$file")" "$to"
+done <"$work/sample"
+
+seq "$n" | xargs -P "$(nproc)" -n 1 sh "$0" --one "$work"
+
+cat "$work"/verdict.* | sort | uniq -c | awk '{ of[$2] = $1 }
+END {
+    printf "%d caught, %d of equal results, %d of the same code, %d that do not compile\n",
+        of["caught"], of["equal"], of["same"], of["invalid"]
+    printf "%d survived, %d rotten\n", of["SURVIVED"], of["ROTTEN"]
+    exit of["SURVIVED"] + of["ROTTEN"] > 0 || of["caught"] == 0
+}'

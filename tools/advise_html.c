@@ -1,0 +1,411 @@
+/* `gradscale advise --report F.html`: one file, no network, light and dark, readable on a phone. */
+#include "advise.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char head[] =
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta name=\"color-scheme\" content=\"light dark\">\n<title>gradscale advise</title>\n"
+    "<style>\n"
+    ":root{--paper:#fff;--ink:#1d2433;--soft:#5b6475;--line:#d9dee8;--card:#f5f7fb;"
+    "--normal:#3b78d1;--subnormal:#d99a00;--lost:#c8432b;--overflow:#8b4fb3}\n"
+    "@media(prefers-color-scheme:dark){:root{--paper:#12161f;--ink:#e7ebf3;--soft:#99a3b7;"
+    "--line:#2c3444;--card:#1a202c;--normal:#6ea3f0;--subnormal:#e8b84a;--lost:#f07a62;"
+    "--overflow:#bd8ae0}}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0;background:var(--paper);color:var(--ink);"
+    "font:16px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif}\n"
+    "main{max-width:1100px;margin:0 auto;padding:24px 16px 64px}\n"
+    "h1{font-size:1.5rem;margin:0 0 4px}h2{font-size:1.1rem;margin:40px 0 8px}\n"
+    "sup{font-size:.7em;line-height:0}p{margin:6px 0}.soft{color:var(--soft)}\n"
+    ".answer{background:var(--card);border:1px solid var(--line);border-radius:12px;"
+    "padding:20px;margin:20px 0;display:flex;gap:24px;align-items:center;flex-wrap:wrap}\n"
+    ".answer .scale{font-size:2.6rem;font-weight:650;line-height:1;white-space:nowrap}\n"
+    ".answer .scale small{display:block;font-size:.9rem;font-weight:400;color:var(--soft);"
+    "margin-top:6px}\n"
+    ".answer div+div{flex:1 1 300px}\n"
+    ".bad{border-left:4px solid var(--lost);padding:4px 12px;margin:12px 0}\n"
+    ".beside{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:24px}\n"
+    "@media(max-width:800px){.beside{grid-template-columns:minmax(0,1fr)}}\n"
+    "figure{margin:0}svg{display:block;width:100%;height:auto}\n"
+    "svg text{fill:var(--soft);font-size:13px}\n"
+    ".axis{stroke:var(--line);stroke-width:1}\n"
+    ".normal{fill:var(--normal)}.subnormal{fill:var(--subnormal)}.lost{fill:var(--lost)}"
+    ".overflow{fill:var(--overflow)}\n"
+    ".s-subnormal{stroke:var(--subnormal)}.s-lost{stroke:var(--lost)}"
+    ".s-overflow{stroke:var(--overflow)}\n"
+    "polyline{fill:none;stroke-width:2.5;stroke-linejoin:round}\n"
+    ".mark{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3}\n"
+    ".key{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:.85rem;color:var(--soft);"
+    "margin-top:8px}.key i{display:inline-block;width:10px;height:10px;border-radius:2px;"
+    "margin-right:5px}\n"
+    ".scroll{overflow-x:auto;max-height:420px;overflow-y:auto;border:1px solid var(--line);"
+    "border-radius:8px}\n"
+    "table{border-collapse:collapse;width:100%;font-size:.85rem;"
+    "font-variant-numeric:tabular-nums}\n"
+    "th{position:sticky;top:0;background:var(--card);font-weight:600}\n"
+    "th,td{padding:4px 10px;text-align:right;white-space:nowrap;"
+    "border-bottom:1px solid var(--line)}\n"
+    "th:first-child,td:first-child{text-align:left}\n"
+    "tr:last-child td{border-bottom:0}tr.use td{background:var(--card);font-weight:650}\n"
+    ".tensors td:last-child{width:150px;padding:2px 10px}.tensors svg{width:130px;height:26px}\n"
+    "</style>\n</head>\n<body>\n<main>\n";
+
+static void escape(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        static const struct {
+            char c;
+            const char *entity;
+        } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
+        const char *entity = NULL;
+        for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++)
+            entity = *text == entities[i].c ? entities[i].entity : entity;
+        if (entity)
+            fputs(entity, f);
+        else
+            fputc((unsigned char)*text < 0x20 || *text == 0x7F ? '?' : *text, f);
+    }
+}
+
+/* What FP16 makes of magnitudes from 2^e to 2^(e+1), times 2^k: also the class of their colour. */
+static const char *fate(int e, int k)
+{
+    return e + k > 15 ? "overflow" : e + k >= -14 ? "normal" : e + k >= -25 ? "subnormal" : "lost";
+}
+
+/* ---- the histogram ---- */
+
+enum { W = 640, LEFT = 58, RIGHT = 10, TOP = 14, PLOT = 250, STRIP = 16 };
+
+typedef struct axis {
+    int low, high;
+    double step; /* pixels an exponent */
+} axis;
+
+static double x_of(const axis *x, int e) { return LEFT + (e - x->low) * x->step; }
+
+/* Which magnitudes are what at a scale, as a strip under the bars. */
+static void strip(FILE *f, const axis *x, int k, double y)
+{
+    for (int from = x->low; from <= x->high;) {
+        int to = from;
+        while (to < x->high && strcmp(fate(to + 1, k), fate(from, k)) == 0)
+            to++;
+        fprintf(f,
+                "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"3\">"
+                "<title>%s at scale 2^%d</title></rect>\n",
+                fate(from, k), x_of(x, from) + 1, y, (to - from + 1) * x->step - 2, (int)STRIP,
+                fate(from, k), k);
+        from = to + 1;
+    }
+}
+
+static void histogram(FILE *f, const survey *s, int scale)
+{
+    axis x = {s->low < -26 ? s->low : -26, s->high > 16 ? s->high : 16, 0};
+    x.step = (double)(W - LEFT - RIGHT) / (x.high - x.low + 1);
+    uint64_t most = 1;
+    for (int e = s->low; e <= s->high; e++)
+        most = s->counts[e - s->low] > most ? s->counts[e - s->low] : most;
+    const int base = TOP + PLOT, strips = scale > 0 ? 2 : 1;
+    const int height = base + 30 + strips * (STRIP + 22);
+    char share[24];
+
+    fprintf(f,
+            "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"ht hd\">\n"
+            "<title id=\"ht\">Histogram of magnitudes by power of two</title>\n"
+            "<desc id=\"hd\">Values from 2^%d to 2^%d. Bars are coloured by what FP16 makes of them"
+            " without a scale; the strips below show its ranges without and with the scale. The"
+            " table holds the same numbers.</desc>\n",
+            (int)W, height, s->low, s->high + 1);
+    fprintf(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", LEFT - 6, TOP + 10,
+            advise_percent(share, survey_share(s, most)));
+    fprintf(f, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", (int)LEFT,
+            W - RIGHT, (int)TOP, (int)TOP);
+    fprintf(f, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", (int)LEFT,
+            W - RIGHT, base, base);
+    for (int e = s->low; e <= s->high; e++) {
+        const uint64_t n = s->counts[e - s->low];
+        const double h = n ? fmax((double)n / (double)most * PLOT, 1.5) : 0;
+        if (n)
+            fprintf(f,
+                    "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">"
+                    "<title>2^%d: %" PRIu64 " values, %s, %s</title></rect>\n",
+                    fate(e, 0), x_of(&x, e) + 0.08 * x.step, base - h, 0.84 * x.step, h, e, n,
+                    advise_percent(share, survey_share(s, n)), fate(e, 0));
+    }
+    const int every = x.high - x.low > 120 ? 20 : x.high - x.low > 60 ? 10 : 5;
+    for (int e = x.low; e <= x.high; e++)
+        if (e % every == 0)
+            fprintf(f,
+                    "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">2<tspan dy=\"-5\""
+                    " font-size=\"10\">%d</tspan></text>\n",
+                    x_of(&x, e) + x.step / 2, base + 20, e);
+    for (int i = 0; i < strips; i++) {
+        const double y = base + 30 + i * (STRIP + 22);
+        if (i == 0)
+            fprintf(f, "<text x=\"%d\" y=\"%.1f\">FP16 without a scale</text>\n", (int)LEFT,
+                    y + 13);
+        else
+            fprintf(f,
+                    "<text x=\"%d\" y=\"%.1f\">FP16 with 2<tspan dy=\"-5\" font-size=\"10\">%d"
+                    "</tspan></text>\n",
+                    (int)LEFT, y + 13, scale);
+        strip(f, &x, i ? scale : 0, y + 18);
+    }
+    fputs("</svg>\n", f);
+}
+
+static void key(FILE *f, const char *const *names)
+{
+    fputs("<div class=\"key\">", f);
+    for (; *names; names++)
+        fprintf(f, "<span><i style=\"background:var(--%s)\"></i>%s</span>", *names, *names);
+    fputs("</div>\n", f);
+}
+
+static void histogram_section(FILE *f, const advise *a)
+{
+    const survey *s = &a->total;
+    char share[24];
+    fputs("<h2>Where the values lie</h2>\n<div class=\"beside\"><figure>\n", f);
+    histogram(f, s, a->advice.log2_scale);
+    key(f, (const char *const[]){"lost", "subnormal", "normal", "overflow", NULL});
+    fputs("</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>magnitude</th>"
+          "<th>values</th><th>share</th><th>in FP16</th></tr></thead><tbody>\n",
+          f);
+    for (int e = s->high; e >= s->low; e--)
+        fprintf(f, "<tr><td>2<sup>%d</sup></td><td>%" PRIu64 "</td><td>%s</td><td>%s</td></tr>\n",
+                e, s->counts[e - s->low],
+                advise_percent(share, survey_share(s, s->counts[e - s->low])), fate(e, 0));
+    fputs("</tbody></table></div></div>\n", f);
+}
+
+/* ---- shares by scale ---- */
+
+static double share_of(const survey *s, int k, int which)
+{
+    const gs_rounded *r = &s->f16[k];
+    return survey_share(s, which == 0 ? r->flushed : which == 1 ? r->subnormal : r->overflow);
+}
+
+static void curves(FILE *f, const advise *a)
+{
+    static const char *const names[] = {"lost", "subnormal", "overflow"};
+    const survey *s = &a->total;
+    const double step = (double)(W - LEFT - RIGHT) / (SCALES - 1);
+    const int base = TOP + PLOT;
+    static const double tops[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1};
+    double most = 0;
+    char share[24];
+    for (int k = 0; k < SCALES; k++)
+        for (int c = 0; c < 3; c++)
+            most = fmax(most, share_of(s, k, c));
+    int top = 0;
+    while (tops[top] < most)
+        top++;
+    most = tops[top];
+    fprintf(f,
+            "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"ct cd\">\n"
+            "<title id=\"ct\">Share of values lost, subnormal and overflowing in FP16 by"
+            " scale</title>\n<desc id=\"cd\">One curve each over scales from 2^0 to 2^24. The table"
+            " holds the same numbers.</desc>\n",
+            (int)W, base + 30);
+    for (int i = 0; i <= 2; i++) {
+        const double y = base - PLOT * i / 2.0;
+        fprintf(f,
+                "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
+                "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                (int)LEFT, W - RIGHT, y, y, LEFT - 6, y + 4, advise_percent(share, most * i / 2));
+    }
+    for (int k = 0; k < SCALES; k += 4)
+        fprintf(f,
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">2<tspan dy=\"-5\""
+                " font-size=\"10\">%d</tspan></text>\n",
+                LEFT + k * step, base + 20, k);
+    if (a->advice.log2_scale >= 0)
+        fprintf(f, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n",
+                LEFT + a->advice.log2_scale * step, LEFT + a->advice.log2_scale * step, (int)TOP,
+                base);
+    for (int c = 0; c < 3; c++) {
+        fprintf(f, "<polyline class=\"s-%s\" points=\"", names[c]);
+        for (int k = 0; k < SCALES; k++)
+            fprintf(f, "%.1f,%.1f ", LEFT + k * step, base - PLOT * share_of(s, k, c) / most);
+        fputs("\"/>\n", f);
+    }
+    fputs("</svg>\n", f);
+    key(f, (const char *const[]){"lost", "subnormal", "overflow", NULL});
+}
+
+static void scales_section(FILE *f, const advise *a)
+{
+    const survey *s = &a->total;
+    char text[24];
+    fputs("<h2>What each scale does</h2>\n<div class=\"beside\"><figure>\n", f);
+    curves(f, a);
+    fputs(
+        "</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>scale</th>"
+        "<th>lost</th><th>subnormal</th><th>overflow</th><th>BF16 lost</th></tr></thead><tbody>\n",
+        f);
+    for (int k = 0; k < SCALES; k++) {
+        fprintf(f, "<tr%s><td>2<sup>%d</sup></td>",
+                k == a->advice.log2_scale ? " class=\"use\"" : "", k);
+        for (int c = 0; c < 3; c++)
+            fprintf(f, "<td>%s</td>", advise_percent(text, share_of(s, k, c)));
+        fprintf(f, "<td>%s</td></tr>\n", advise_percent(text, survey_share(s, s->bf16[k].flushed)));
+    }
+    fprintf(f,
+            "</tbody></table></div></div>\n<p class=\"soft\">In percent of the %" PRIu64
+            " finite values that are not zero, after rounding to nearest even. Lost: becomes"
+            " zero.</p>\n",
+            s->nonzero);
+}
+
+/* ---- tensors ---- */
+
+static void small_histogram(FILE *f, const survey *s, const survey *all)
+{
+    uint64_t most = 1;
+    for (int e = s->low; s->counts && e <= s->high; e++)
+        most = s->counts[e - s->low] > most ? s->counts[e - s->low] : most;
+    fprintf(f, "<svg viewBox=\"0 0 %d 26\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
+            all->high - all->low + 1);
+    for (int e = s->low; s->counts && e <= s->high; e++) {
+        const uint64_t n = s->counts[e - s->low];
+        const double h = n ? fmax(25.0 * (double)n / (double)most, 1) : 0;
+        if (n)
+            fprintf(f, "<rect class=\"%s\" x=\"%d\" y=\"%.1f\" width=\".9\" height=\"%.1f\"/>",
+                    fate(e, 0), e - all->low, 26 - h, h);
+    }
+    fputs("</svg>", f);
+}
+
+static void tensors_section(FILE *f, const advise *a)
+{
+    char text[48], name[256];
+    const int scale = a->advice.log2_scale;
+    advise_ref *refs = advise_sorted(a);
+    fputs(
+        "<h2>Tensors</h2>\n<div class=\"scroll tensors\" style=\"max-height:none\" tabindex=\"0\">"
+        "<table><thead><tr><th>tensor</th><th>type</th><th>values</th><th>zero</th>"
+        "<th>Inf, NaN</th><th>largest</th><th>safe scale</th><th>lost</th>",
+        f);
+    if (scale > 0)
+        fprintf(f, "<th>at 2<sup>%d</sup></th>", scale);
+    if (a->total.nonzero)
+        fprintf(f, "<th>2<sup>%d</sup> to 2<sup>%d</sup></th>", a->total.low, a->total.high);
+    fputs("</tr></thead><tbody>\n", f);
+    for (size_t i = 0; i < a->tensors; i++) {
+        const survey *s = &refs[i].tensor->s;
+        fputs("<tr><td>", f);
+        escape(f, advise_name(name, a, refs[i].file, refs[i].tensor->entry));
+        fprintf(f, "</td><td>%s</td><td>%" PRIu64 "</td><td>%s</td><td>%" PRIu64 "</td>",
+                gs_format_of(refs[i].tensor->entry->dtype)->name, s->elements,
+                advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0),
+                s->inf + s->nan);
+        fprintf(f, "<td>%s</td>", advise_amax(text, s, 3));
+        if (survey_has_safe(s))
+            fprintf(f, "<td>2<sup>%d</sup></td>", s->safe);
+        else
+            fprintf(f, "<td>%s</td>", s->nonzero ? "none" : "any");
+        fprintf(f, "<td>%s</td>", advise_percent(text, survey_share(s, s->f16[0].flushed)));
+        if (scale > 0)
+            fprintf(f, "<td>%s</td>", advise_percent(text, survey_share(s, s->f16[scale].flushed)));
+        if (a->total.nonzero) {
+            fputs("<td>", f);
+            small_histogram(f, s, &a->total);
+            fputs("</td>", f);
+        }
+        fputs("</tr>\n", f);
+    }
+    fputs("</tbody></table></div>\n", f);
+    free(refs);
+}
+
+/* ---- the page ---- */
+
+static void answer(FILE *f, const advise *a)
+{
+    const advice *d = &a->advice;
+    char text[48];
+    fputs("<section class=\"answer\"><div class=\"scale\">", f);
+    if (!survey_has_safe(&a->total))
+        fputs("no advice", f);
+    else if (d->verdict == ADVISE_NO_NEED)
+        fputs("no scale<small>needed for FP16</small>", f);
+    else
+        fprintf(f, "2<sup>%d</sup><small>loss scale for FP16, %.10g</small>", d->log2_scale,
+                ldexp(1, d->log2_scale));
+    fputs("</div><div>", f);
+    if (d->bad[0]) {
+        fputs("<p class=\"bad\">", f);
+        escape(f, d->bad);
+        fputs("</p>", f);
+    }
+    fputs("<p>", f);
+    escape(f, d->f16);
+    fputs("</p><p>", f);
+    escape(f, d->bf16);
+    fprintf(f, "</p><p class=\"soft\">%s of all values are zero",
+            advise_percent(
+                text, a->total.elements ? (double)a->total.zero / (double)a->total.elements : 0));
+    if (a->max_entry) {
+        char name[256];
+        fprintf(f, "; the largest magnitude is %s, in ", advise_amax(text, &a->total, 6));
+        escape(f, advise_name(name, a, a->max_file, a->max_entry));
+    }
+    fputs(".</p></div></section>\n", f);
+}
+
+static void page(FILE *f, const advise *a)
+{
+    fputs(head, f);
+    fputs("<h1>Loss scale for these gradients</h1>\n<p class=\"soft\">", f);
+    for (size_t i = 0; i < a->count; i++) {
+        fputs(i ? ", " : "", f);
+        escape(f, a->files[i].path);
+    }
+    fprintf(f, "<br>%zu tensor%s, %" PRIu64 " values", a->tensors, a->tensors == 1 ? "" : "s",
+            a->total.elements);
+    if (a->skipped)
+        fprintf(f, "; %zu of other types skipped", a->skipped);
+    fputs("</p>\n", f);
+    answer(f, a);
+    if (a->total.nonzero) {
+        histogram_section(f, a);
+        scales_section(f, a);
+    }
+    tensors_section(f, a);
+    fprintf(f,
+            "<p class=\"soft\">gradscale %s, advise --margin %d</p>\n</main>\n</body>\n</html>\n",
+            gs_version(), a->margin);
+}
+
+/* Under another name first: a report is there as a whole or not at all. */
+int advise_html(const advise *a, const char *path)
+{
+    const size_t n = strlen(path) + 16;
+    char *partial = cli_resize(NULL, n);
+    snprintf(partial, n, "%s.%ld", path, (long)getpid());
+    int code = CLI_GO;
+    FILE *f = fopen(partial, "w");
+    if (!f) {
+        code = cli_fail("--report %s cannot be written: %s", path, strerror(errno));
+    } else {
+        page(f, a);
+        const bool failed = ferror(f) != 0;
+        if (fclose(f) != 0 || failed || rename(partial, path) != 0) {
+            code = cli_failed("--report %s cannot be written: %s", path, strerror(errno));
+            remove(partial);
+        }
+    }
+    free(partial);
+    return code;
+}
