@@ -9,15 +9,15 @@ INLINE pack column_value(column_term term, gsi_in x, gsi_in dy, const pack *mean
                          size_t i, size_t m)
 {
     pack p = load(x, i, m);
-    EACH (k)
+    EACH_VEC (k)
         p.v[k] -= mean->v[k];
     if (term == SQUARE) {
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] *= p.v[k];
         return p;
     }
     const pack d = load(dy, i, m);
-    EACH (k)
+    EACH_VEC (k)
         p.v[k] = p.v[k] * rstd->v[k] * d.v[k];
     return p;
 }
@@ -37,15 +37,15 @@ INLINE pack column_sum(column_term term, gsi_in x, gsi_in dy, const pack *mean, 
             const pack p1 = column_value(term, x, dy, mean, rstd, i + cols, m);
             const pack p2 = column_value(term, x, dy, mean, rstd, i + 2 * cols, m);
             const pack p3 = column_value(term, x, dy, mean, rstd, i + 3 * cols, m);
-            EACH (k)
+            EACH_VEC (k)
                 part.v[k] += (p0.v[k] + p1.v[k]) + (p2.v[k] + p3.v[k]);
         }
         for (; r < end; r++) {
             const pack p = column_value(term, x, dy, mean, rstd, first + r * cols, m);
-            EACH (k)
+            EACH_VEC (k)
                 part.v[k] += p.v[k];
         }
-        EACH (k)
+        EACH_VEC (k)
             total.v[k] += part.v[k];
     }
     return total;
@@ -71,7 +71,7 @@ TARGET static void KERNEL(moments)(float *mean, float *m2, gsi_in x, size_t rows
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         pack center = load_floats(mean, i, m);
-        EACH (k)
+        EACH_VEC (k)
             center.v[k] /= (float)rows;
         store_floats(mean, i, m, center);
         store_floats(m2, i, m, column_sum(SQUARE, x, none, &center, NULL, i, m, rows, cols));
@@ -104,7 +104,7 @@ TARGET static uint32_t KERNEL(batchnorm)(gsi_out y, gsi_in x, const float *mean,
             pack p = load(x, r * cols + i, m);
             const pack center = load_floats(mean, i, m), scale = load_floats(rstd, i, m);
             const pack g = load(gamma, i, m), b = load(beta, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] = (p.v[k] - center.v[k]) * (scale.v[k] * g.v[k]) + b.v[k];
             store(&s, r * cols + i, m, p);
         }
@@ -127,7 +127,7 @@ TARGET static uint32_t KERNEL(batchnorm_backward)(gsi_out dx, gsi_in dy, gsi_in 
             const pack center = load_floats(mean, i, m), scale = load_floats(rstd, i, m);
             const pack dg = load_floats(dgamma, i, m), db = load_floats(dbeta, i, m);
             pack d = load(dy, r * cols + i, m);
-            EACH (k) {
+            EACH_VEC (k) {
                 const vf hat = (p.v[k] - center.v[k]) * scale.v[k];
                 const vf mean_part = db.v[k] * share + hat * (dg.v[k] * share);
                 d.v[k] = (d.v[k] - mean_part) * (scale.v[k] * g.v[k]);

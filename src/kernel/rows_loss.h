@@ -7,7 +7,7 @@ INLINE float row_max(gsi_in x, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         const pack p = cut(load(x, i, m), m, low);
-        EACH (k)
+        EACH_VEC (k)
             top.v[k] = max_f32(p.v[k], top.v[k]);
     }
     return fold_max(top);
@@ -20,7 +20,7 @@ INLINE float row_exp_sum(gsi_in x, float top, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         pack p = load(x, i, m);
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = exp_f32(p.v[k] - top);
         sum_add(&s, i, cut(p, m, 0));
     }
@@ -45,7 +45,7 @@ TARGET static uint32_t KERNEL(softmax)(gsi_out y, gsi_in x, size_t rows, size_t 
         for (size_t i = 0; i < cols; i += LANES) {
             const size_t m = left(cols, i);
             pack p = load(row, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] = exp_f32(p.v[k] - top) * scale;
             store(&s, r * cols + i, m, p);
         }
@@ -65,7 +65,7 @@ TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y,
             const size_t m = left(cols, i);
             const pack d = load(dyr, i, m);
             pack p = load(yr, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] *= d.v[k];
             sum_add(&dot, i, p);
         }
@@ -74,7 +74,7 @@ TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y,
             const size_t m = left(cols, i);
             const pack d = load(dyr, i, m);
             pack p = load(yr, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] *= d.v[k] - mean;
             store(&s, r * cols + i, m, p);
         }
@@ -125,7 +125,7 @@ TARGET static uint32_t KERNEL(cross_entropy_backward)(gsi_out d, gsi_in logits,
             pack p = all(0);
             if (!ignored) {
                 p = load(row, i, m);
-                EACH (k)
+                EACH_VEC (k)
                     p.v[k] = exp_f32(p.v[k] - lse[r]);
             }
             if (hot - i < LANES) {
@@ -134,7 +134,7 @@ TARGET static uint32_t KERNEL(cross_entropy_backward)(gsi_out d, gsi_in logits,
                 room[hot - i] -= 1.0f;
                 memcpy(&p, room, sizeof room);
             }
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] *= seed;
             store(&s, r * cols + i, m, p);
         }
@@ -149,7 +149,7 @@ TARGET static float KERNEL(square_error)(gsi_in a, gsi_in b, size_t n)
         const size_t m = left(n, i);
         pack p = load(a, i, m);
         const pack q = load(b, i, m);
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = (p.v[k] - q.v[k]) * (p.v[k] - q.v[k]);
         sum_add(&s, i, p);
     }

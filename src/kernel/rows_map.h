@@ -29,7 +29,7 @@ INLINE uint32_t map(gsi_out y, gsi_in x, size_t n, map_op op)
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         pack p = load(x, i, m);
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = apply(op, p.v[k]);
         store(&s, i, m, p);
     }
@@ -44,7 +44,7 @@ INLINE uint32_t map_backward(gsi_out dx, gsi_in dy, gsi_in x, size_t n, map_op o
         const size_t m = left(n, i);
         const pack p = load(x, i, m);
         pack d = load(dy, i, m);
-        EACH (k) {
+        EACH_VEC (k) {
             if (op == RELU)
                 d.v[k] = select(p.v[k] <= 0.0f, (vf){0}, d.v[k]);
             else
@@ -87,7 +87,7 @@ INLINE void zip(sink *s, size_t first, gsi_in a, gsi_in b, size_t n, pair_op op,
         const size_t m = left(n, i);
         pack p = load(a, i, m);
         const pack q = load(b, i, m);
-        EACH (k) {
+        EACH_VEC (k) {
             if (op == ADD)
                 p.v[k] += q.v[k];
             else if (op == MUL)

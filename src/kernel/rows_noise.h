@@ -57,7 +57,7 @@ TARGET static uint32_t KERNEL(dropout)(gsi_out y, gsi_in x, size_t n, const gsi_
         if (quarter == 0)
             philox_group(words, how->seed, (how->first + i) / GSI_RANDOM_GROUP);
         pack p = load(x, i, m);
-        EACH (k) {
+        EACH_VEC (k) {
             const vu bits = words[quarter].v[k % WORDS];
             const vu random = k < WORDS ? bits & 0xFFFF : bits >> 16;
             p.v[k] = select((vi)random < threshold, (vf){0}, p.v[k] * scale);
@@ -77,7 +77,7 @@ TARGET static uint32_t KERNEL(fake_quant)(gsi_out y, gsi_in x, size_t n, const g
     for (size_t i = 0; i < n; i += LANES) {
         const size_t m = left(n, i);
         pack p = load(x, i, m);
-        EACH (k) {
+        EACH_VEC (k) {
             vf t = p.v[k] * q.multiplier;
             t = select(t < q.low, splat(q.low), select(t > q.high, splat(q.high), t));
             /* the sign of a zero stays that of the number, as rint keeps it */
@@ -97,7 +97,7 @@ TARGET static uint32_t KERNEL(fake_quant_backward)(gsi_out dx, gsi_in dy, gsi_in
         const size_t m = left(n, i);
         const pack p = load(x, i, m);
         pack d = load(dy, i, m);
-        EACH (k)
+        EACH_VEC (k)
             d.v[k] = select(magnitude(p.v[k]) <= how->amax, d.v[k], (vf){0});
         store(&s, i, m, d);
     }

@@ -10,7 +10,7 @@ INLINE pack load_product(gsi_in a, gsi_in b, size_t i, size_t m)
     pack p = load(a, i, m);
     if (b.data) {
         const pack q = load(b, i, m);
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] *= q.v[k];
     }
     return p;
@@ -27,7 +27,7 @@ INLINE void colsum_block(float part[TILE], gsi_in a, gsi_in b, size_t rows, size
             const pack p0 = load_product(a, b, at, m), p1 = load_product(a, b, at + stride, m);
             const pack p2 = load_product(a, b, at + 2 * stride, m);
             const pack p3 = load_product(a, b, at + 3 * stride, m);
-            EACH (k) {
+            EACH_VEC (k) {
                 float *to = part + i + k * WIDTH;
                 store_f32v(to, load_f32v(to) + ((p0.v[k] + p1.v[k]) + (p2.v[k] + p3.v[k])));
             }
@@ -35,7 +35,7 @@ INLINE void colsum_block(float part[TILE], gsi_in a, gsi_in b, size_t rows, size
     for (; r < rows; r++)
         for (size_t i = 0; i < cols; i += LANES) {
             const pack p = load_product(a, b, r * stride + i, left(cols, i));
-            EACH (k) {
+            EACH_VEC (k) {
                 float *to = part + i + k * WIDTH;
                 store_f32v(to, load_f32v(to) + p.v[k]);
             }
@@ -77,7 +77,7 @@ INLINE float row_variance(gsi_in x, float mean, size_t cols)
     for (size_t i = 0; i < cols; i += LANES) {
         const size_t m = left(cols, i);
         pack p = load(x, i, m);
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = (p.v[k] - mean) * (p.v[k] - mean);
         sum_add(&s, i, cut(p, m, 0));
     }
@@ -98,7 +98,7 @@ TARGET static uint32_t KERNEL(layernorm)(gsi_out y, float *mean, float *rstd, gs
             const size_t m = left(cols, i);
             pack p = load(row, i, m);
             const pack g = load(gamma, i, m), b = load(beta, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 p.v[k] = (p.v[k] - center) * scale * g.v[k] + b.v[k];
             store(&s, r * cols + i, m, p);
         }
@@ -113,7 +113,7 @@ INLINE void add_to(float *sum, size_t i, size_t m, pack x)
 {
     const gsi_in now = {sum, GS_F32};
     pack p = load(now, i, m);
-    EACH (k)
+    EACH_VEC (k)
         p.v[k] += x.v[k];
     if (m == LANES)
         store_whole(sum + i, GS_F32, p);
@@ -138,11 +138,11 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
             const size_t m = left(cols, i);
             pack d = load(dyr, i, m), h = load(xr, i, m);
             const pack g = load(gamma, i, m);
-            EACH (k)
+            EACH_VEC (k)
                 h.v[k] = (h.v[k] - center) * scale * d.v[k];
             add_to(dgamma, i, m, h);
             add_to(dbeta, i, m, d);
-            EACH (k) {
+            EACH_VEC (k) {
                 h.v[k] *= g.v[k]; /* (dy xhat) gamma, 0 in lanes past the end: dy is */
                 d.v[k] *= g.v[k];
             }
@@ -155,7 +155,7 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
             const size_t m = left(cols, i);
             pack d = load(dyr, i, m);
             const pack h = load(xr, i, m), g = load(gamma, i, m);
-            EACH (k) {
+            EACH_VEC (k) {
                 const vf hat = (h.v[k] - center) * scale;
                 d.v[k] = (d.v[k] * g.v[k] - g_mean - hat * gx_mean) * scale;
             }

@@ -84,13 +84,13 @@ TARGET static uint32_t KERNEL(maxpool)(gsi_out y, uint8_t *from, gsi_in x, const
                 const size_t m = left(p->channels, c);
                 pack top = all(-gsi_float(GSI_F32_INF));
                 places where;
-                EACH (k)
+                EACH_VEC (k)
                     where.v[k] = (vi){0} + place_in(p, hs.first, ws.first, oh, ow);
                 for (size_t h = hs.first; h < hs.end; h++)
                     for (size_t w = ws.first; w < ws.end; w++) {
                         const pack e = load(x, in_pixel(p, image, h, w) + c, m);
                         const vi at = (vi){0} + place_in(p, h, w, oh, ow);
-                        EACH (k) { /* a NaN is taken, and nothing after it */
+                        EACH_VEC (k) { /* a NaN is taken, and nothing after it */
                             const vi more = ~(e.v[k] <= top.v[k]) & ~is_nan(top.v[k]);
                             top.v[k] = select(more, e.v[k], top.v[k]);
                             where.v[k] = (more & at) | (~more & where.v[k]);
@@ -123,7 +123,7 @@ TARGET static uint32_t KERNEL(maxpool_backward)(gsi_out dx, gsi_in dy, const uin
                         const pack d = load(dy, at, m);
                         const places chosen = load_places(from + at, m);
                         const vi here = (vi){0} + place_in(p, h, w, oh, ow);
-                        EACH (k)
+                        EACH_VEC (k)
                             sum.v[k] += select(chosen.v[k] == here, d.v[k], (vf){0});
                     }
                 store(&s, in_pixel(p, image, h, w) + c, m, sum);
@@ -152,10 +152,10 @@ TARGET static uint32_t KERNEL(avgpool)(gsi_out y, gsi_in x, const gsi_pool2d *p,
                 for (size_t h = hs.first; h < hs.end; h++)
                     for (size_t w = ws.first; w < ws.end; w++) {
                         const pack e = load(x, in_pixel(p, image, h, w) + c, m);
-                        EACH (k)
+                        EACH_VEC (k)
                             sum.v[k] += e.v[k];
                     }
-                EACH (k)
+                EACH_VEC (k)
                     sum.v[k] *= share;
                 store(&s, out_pixel(p, image, oh, ow) + c, m, sum);
             }
@@ -181,10 +181,10 @@ TARGET static uint32_t KERNEL(avgpool_backward)(gsi_out dx, gsi_in dy, const gsi
                 for (size_t oh = ohs.first; oh < ohs.end; oh++)
                     for (size_t ow = ows.first; ow < ows.end; ow++) {
                         const pack d = load(dy, out_pixel(p, image, oh, ow) + c, m);
-                        EACH (k)
+                        EACH_VEC (k)
                             sum.v[k] += d.v[k];
                     }
-                EACH (k)
+                EACH_VEC (k)
                     sum.v[k] *= share;
                 store(&s, in_pixel(p, image, h, w) + c, m, sum);
             }

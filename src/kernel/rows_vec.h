@@ -26,12 +26,12 @@ typedef struct pack {
     vf v[VECS];
 } pack;
 
-#define EACH(k) UNROLL for (int k = 0; k < VECS; k++)
+#define EACH_VEC(k) UNROLL for (int k = 0; k < VECS; k++)
 
 INLINE pack all(float x)
 {
     pack p;
-    EACH (k)
+    EACH_VEC (k)
         p.v[k] = splat(x);
     return p;
 }
@@ -64,13 +64,13 @@ INLINE pack load_whole(const void *data, gs_dtype type)
 {
     pack p;
     if (type == GS_F32) {
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = load_f32v((const float *)data + k * WIDTH);
     } else if (type == GS_F16) {
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = load_f16((const uint16_t *)data + k * WIDTH);
     } else {
-        EACH (k)
+        EACH_VEC (k)
             p.v[k] = load_bf16v((const uint16_t *)data + k * WIDTH);
     }
     return p;
@@ -145,7 +145,7 @@ TARGET static __attribute__((noinline)) void count_pack(tally *t, const pack *x,
 {
     const int32_t flushed = (int32_t)t->limits.flushed, subnormal = (int32_t)t->limits.subnormal;
     const int32_t over = (int32_t)overflow_of(type);
-    EACH (k) {
+    EACH_VEC (k) {
         const vi mag = (vi)magnitude(x->v[k]), nan = is_nan(x->v[k]);
         t->nan -= nan;
         t->inf -= (mag >= over) & ~nan;
@@ -202,13 +202,13 @@ INLINE uint32_t sink_end(const sink *s)
 INLINE void store_whole(void *data, gs_dtype type, pack x)
 {
     if (type == GS_F32) {
-        EACH (k)
+        EACH_VEC (k)
             store_f32v((float *)data + k * WIDTH, x.v[k]);
     } else if (type == GS_F16) {
-        EACH (k)
+        EACH_VEC (k)
             store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
     } else {
-        EACH (k)
+        EACH_VEC (k)
             store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
     }
 }
@@ -231,7 +231,7 @@ INLINE void store(sink *s, size_t i, size_t m, pack x)
         const pack copy = x; /* x itself stays in registers */
         store_part(to, &copy, m);
     }
-    EACH (k)
+    EACH_VEC (k)
         s->top = max_i32(s->top, (vi)magnitude(x.v[k]));
     if (to.counts) {
         const pack copy = x;
@@ -250,10 +250,10 @@ INLINE row_sum sum_none(void) { return (row_sum){all(0), all(0)}; }
 /* The elements from i on: i tells when a block ends. */
 INLINE void sum_add(row_sum *s, size_t i, pack x)
 {
-    EACH (k)
+    EACH_VEC (k)
         s->part.v[k] += x.v[k];
     if ((i + LANES) % GSI_BLOCK == 0) {
-        EACH (k) {
+        EACH_VEC (k) {
             s->total.v[k] += s->part.v[k];
             s->part.v[k] = (vf){0};
         }
@@ -263,7 +263,7 @@ INLINE void sum_add(row_sum *s, size_t i, pack x)
 INLINE float sum_fold(const row_sum *s)
 {
     float lanes[LANES];
-    EACH (k)
+    EACH_VEC (k)
         store_f32v(lanes + k * WIDTH, s->total.v[k] + s->part.v[k]);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
