@@ -61,7 +61,7 @@ endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
 ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
-             test_scaler_steps test_gemm test_math test_rows test_optim test_parity checkkern checkrows \
+             test_scaler_steps test_scaler_edges test_gemm test_math test_rows test_optim test_parity checkkern checkrows \
              checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
