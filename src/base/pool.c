@@ -6,8 +6,9 @@
  *     enters only while it is OPEN; the caller closes it, and leaves when nobody is inside. So job
  *     fields change only while no worker reads them, and no loop waits for a worker that has not
  *     even woken up.
- * (3) Indices are taken in order from one counter: which thread runs an index is left to chance,
- *     so bodies must not let a result depend on it.
+ * (3) The indices are cut into a stretch for each thread, so that each walks through memory of its
+ *     own; who has ended his own helps with the others'. Which thread runs an index is left to
+ *     chance, so bodies must not let a result depend on it.
  *
  *   caller:   set busy -> write job -> open, generation++ -> share the indices -> close -> wait
  *             until nobody is inside -> clear busy
@@ -25,6 +26,13 @@ enum { SPINS = 2000 };
 
 #define OPEN (1u << 31)
 
+typedef struct member {
+    gsi_pool *pool;
+    unsigned number;                        /* 0 is whoever calls run() */
+    pthread_t thread;                       /* of the others */
+    _Alignas(GSI_ALIGN) atomic_size_t next; /* index of its stretch: written by all */
+} member;
+
 struct gsi_pool {
     gsi_heap *heap;
     unsigned workers; /* threads beside the caller */
@@ -33,14 +41,13 @@ struct gsi_pool {
     gs_body *body; /* the job */
     void *arg;
     size_t count;
-    atomic_size_t next;
 
     atomic_uint generation, crew;
     atomic_bool quit;
     pthread_mutex_t lock; /* for sleeping only */
     pthread_cond_t moved; /* generation or crew, while somebody sleeps */
     atomic_uint sleepers;
-    pthread_t threads[];
+    member members[]; /* [workers + 1] */
 };
 
 static void relax(void)
@@ -52,13 +59,26 @@ static void relax(void)
 #endif
 }
 
-static void share_indices(gsi_pool *pool)
+/* Where stretch m of the job begins. */
+static size_t stretch(const gsi_pool *pool, unsigned m)
 {
-    for (;;) {
-        const size_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (i >= pool->count)
-            return;
-        pool->body(pool->arg, i);
+    const size_t threads = pool->workers + 1;
+    return pool->count / threads * m + (m < pool->count % threads ? m : pool->count % threads);
+}
+
+static void share_indices(gsi_pool *pool, unsigned me)
+{
+    const unsigned threads = pool->workers + 1;
+    for (unsigned k = 0; k < threads; k++) {
+        const unsigned m = (me + k) % threads;
+        const size_t end = stretch(pool, m + 1);
+        for (;;) {
+            const size_t i =
+                atomic_fetch_add_explicit(&pool->members[m].next, 1, memory_order_relaxed);
+            if (i >= end)
+                break;
+            pool->body(pool->arg, i);
+        }
     }
 }
 
@@ -112,7 +132,8 @@ static bool enter(gsi_pool *pool)
 
 static void *worker(void *arg)
 {
-    gsi_pool *pool = arg;
+    const member *me = arg;
+    gsi_pool *pool = me->pool;
     for (unsigned seen = 0;;) {
         await(pool, has_work, seen);
         if (atomic_load(&pool->quit))
@@ -120,7 +141,7 @@ static void *worker(void *arg)
         seen = atomic_load(&pool->generation);
         if (!enter(pool))
             continue;
-        share_indices(pool);
+        share_indices(pool, me->number);
         if (atomic_fetch_sub(&pool->crew, 1) == 1)
             announce(pool);
     }
@@ -137,11 +158,12 @@ static void run(void *user, size_t count, gs_body *body, void *arg)
     pool->body = body;
     pool->arg = arg;
     pool->count = count;
-    atomic_store(&pool->next, 0);
+    for (unsigned m = 0; m <= pool->workers; m++)
+        atomic_store_explicit(&pool->members[m].next, stretch(pool, m), memory_order_relaxed);
     atomic_store(&pool->crew, OPEN);
     atomic_fetch_add(&pool->generation, 1);
     announce(pool);
-    share_indices(pool);
+    share_indices(pool, 0);
     atomic_fetch_and(&pool->crew, ~OPEN);
     await(pool, is_empty, 0);
     atomic_flag_clear(&pool->busy);
@@ -156,26 +178,28 @@ gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads)
     }
     if (threads > GSI_MAX_THREADS)
         return GS_ERANGE;
-    gsi_pool *pool = gsi_new(heap, sizeof *pool + (threads - 1) * sizeof pool->threads[0]);
+    gsi_pool *pool = gsi_new(heap, sizeof *pool + threads * sizeof pool->members[0]);
     if (!pool)
         return GS_ENOMEM;
     pool->heap = heap;
     pool->workers = 0;
     atomic_flag_clear(&pool->busy);
-    atomic_init(&pool->next, 0);
     atomic_init(&pool->generation, 0);
     atomic_init(&pool->crew, 0);
     atomic_init(&pool->sleepers, 0);
     atomic_init(&pool->quit, false);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->moved, NULL);
-    while (pool->workers < threads - 1) {
-        if (pthread_create(&pool->threads[pool->workers], NULL, worker, pool) != 0) {
+    for (unsigned m = 0; m < threads; m++) {
+        pool->members[m].pool = pool;
+        pool->members[m].number = m;
+        atomic_init(&pool->members[m].next, 0);
+    }
+    for (unsigned m = 1; m < threads; m++, pool->workers++)
+        if (pthread_create(&pool->members[m].thread, NULL, worker, &pool->members[m]) != 0) {
             gsi_pool_free(pool);
             return GS_ETHREAD;
         }
-        pool->workers++;
-    }
     *out = pool;
     return GS_OK;
 }
@@ -187,8 +211,8 @@ void gsi_pool_free(gsi_pool *pool)
     atomic_store(&pool->quit, true);
     atomic_fetch_add(&pool->generation, 1);
     announce(pool);
-    for (unsigned i = 0; i < pool->workers; i++)
-        pthread_join(pool->threads[i], NULL);
+    for (unsigned m = 1; m <= pool->workers; m++)
+        pthread_join(pool->members[m].thread, NULL);
     pthread_cond_destroy(&pool->moved);
     pthread_mutex_destroy(&pool->lock);
     gsi_free(pool->heap, pool);
