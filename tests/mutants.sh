@@ -66,8 +66,8 @@ trim() { printf '%s\n' "$1" | sed 's/^ *//'; }
 absent()
 {
     case $1 in
-    */avx2.c) ! grep -qw avx2 /proc/cpuinfo ;;
-    */avx512.c) ! grep -qw avx512bw /proc/cpuinfo ;;
+    */avx2.[ch]) ! grep -qw avx2 /proc/cpuinfo ;;
+    */avx512.[ch]) ! grep -qw avx512bw /proc/cpuinfo ;;
     *) false ;;
     esac
 }

@@ -416,7 +416,8 @@ static void naive_dropout(double *y, double *const *in, const op_case *c)
         const gs_tape_config config = {.mode = GS_O0};
         for (size_t i = 0; i < n; i++)
             ones[i] = 1;
-        CHECK(gs_context_create(&ctx, NULL) == GS_OK && gs_tape_create(&t, ctx, &config) == GS_OK);
+        CHECK(gs_context_create(&ctx, NULL) == GS_OK);
+        CHECK(gs_tape_create(&t, ctx, &config) == GS_OK);
         gs_tape_begin(t, 1, 7);
         memcpy(mask, gs_dropout(t, gs_input(t, GS_F32, 1, &n, ones), 0.25f)->data,
                n * sizeof *mask);
@@ -473,7 +474,7 @@ static void naive_pool(double *y, double *const *in, const op_case *c)
     for (size_t i = 0; i < count_of(&c->out); i++) {
         const size_t k = i % ch, x = i / ch % c->out.n[2], r = i / ch / c->out.n[2] % c->out.n[1];
         const size_t image = i / ch / c->out.n[2] / c->out.n[1];
-        double top = -INFINITY, sum = 0;
+        double top = -HUGE_VAL, sum = 0;
         for (size_t ky = 0; ky < size; ky++)
             for (size_t kx = 0; kx < size; kx++) {
                 const double v = in[0][((image * h + 2 * r + ky) * w + 2 * x + kx) * ch + k];
