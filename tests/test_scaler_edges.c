@@ -82,17 +82,17 @@ static void test_complete_states(void)
 {
     gs_scaler s = scaler_of("headroom", "on_overflow=attribute fail_after=77 stuck=66");
     gs_scaler t;
-    double next = 1;
+    double next = 9;
     s.machine = (gs_machine){.scale = 1024,
                              .shown = 512,
-                             .interval = next++,
-                             .count = next++,
-                             .clean = (int64_t)next++,
-                             .bad = (int64_t)next++,
-                             .run = (int64_t)next++,
-                             .it = (int64_t)next++,
-                             .last_rescale = (int64_t)next++,
-                             .ovf = (int64_t)next++,
+                             .interval = 1,
+                             .count = 2,
+                             .clean = 3,
+                             .bad = 4,
+                             .run = 5,
+                             .it = 6,
+                             .last_rescale = 7,
+                             .ovf = 8,
                              .ever = 1};
     s.counters.attempted = (uint64_t)next++;
     s.counters.applied = (uint64_t)next++;
