@@ -286,10 +286,58 @@ static void test_factor_of_a_window(void)
     CHECK(v.action == GS_APPLY && v.factor == 1); /* no checks were asked for */
 }
 
+static void test_names_that_are_none(void)
+{
+    CHECK(strcmp(gs_reason_name(GS_REASON_USER), "user") == 0);
+    CHECK(strcmp(gs_reason_name(GS_REASON_COUNT), "unknown") == 0);
+    CHECK(strcmp(gs_reason_name((gs_reason)-1), "unknown") == 0);
+    CHECK(strcmp(gs_action_name(GS_FAIL), "fail") == 0);
+    CHECK(strcmp(gs_action_name(GS_ACTION_COUNT), "unknown") == 0);
+    CHECK(strcmp(gs_action_name((gs_action)-1), "unknown") == 0);
+}
+
+/* The policies' own parameters, first and last, at their bounds. */
+static void test_tuning(void)
+{
+    char text[64];
+    gs_scaler headroom = scaler_of("headroom", "margin=3 history=5");
+    CHECK(gs_scaler_get(text, sizeof text, &headroom, "margin") == GS_OK &&
+          strtod(text, NULL) == 3);
+    CHECK(gs_scaler_get(text, sizeof text, &headroom, "history") == GS_OK &&
+          strtod(text, NULL) == 5);
+    CHECK(gs_scaler_get(text, sizeof text, &headroom, "band") == GS_ENAME);
+    CHECK(headroom.params.state == GS_STATE_F64);
+    CHECK(scaler_of("logmax", NULL).params.state == GS_STATE_F32);
+    gs_scaler histogram = scaler_of("histogram", "band=16 threshold=0.5");
+    CHECK(gs_scaler_set(&histogram, "band=0 threshold=0", NULL) == GS_OK);
+    CHECK(gs_scaler_set(&histogram, "band=17", NULL) == GS_ERANGE);
+    CHECK(gs_scaler_set(&histogram, "threshold=0.51", NULL) == GS_ERANGE);
+}
+
+/* The checksum is the CRC-32 that every tool knows, over all that comes before it. */
+static void test_checksum(void)
+{
+    static unsigned char bytes[GS_STATE_BINARY_MAX];
+    const gs_scaler s = scaler_of("deepspeed", NULL);
+    size_t used;
+    CHECK(gs_scaler_save(bytes, sizeof bytes, &used, &s) == GS_OK && used > 4);
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < used - 4; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0xEDB88320 : crc >> 1;
+    }
+    const unsigned char *p = bytes + used - 4;
+    CHECK(~crc ==
+          ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24));
+}
+
 TESTS({"hexadecimal", test_hexadecimal}, {"impossible_states", test_impossible_states},
       {"complete_states", test_complete_states}, {"loaded_bytes", test_loaded_bytes},
       {"limits", test_limits}, {"abandoned_and_joined", test_abandoned_and_joined},
       {"words_that_are_none", test_words_that_are_none},
       {"retry_of_a_constant_scale", test_retry_of_a_constant_scale},
       {"edge_of_the_histogram", test_edge_of_the_histogram},
-      {"factor_of_a_window", test_factor_of_a_window})
+      {"factor_of_a_window", test_factor_of_a_window},
+      {"names_that_are_none", test_names_that_are_none}, {"tuning", test_tuning},
+      {"checksum", test_checksum})
