@@ -159,16 +159,25 @@ static void test_loaded_bytes(void)
 {
     static char text[GS_STATE_TEXT_MAX];
     static unsigned char bytes[GS_STATE_TEXT_MAX];
-    const gs_scaler s = scaler_of("megatron", NULL);
-    gs_scaler t;
+    gs_scaler s, t;
     size_t used;
+    memset(&s, 0xAA, sizeof s);
     memset(&t, 0x55, sizeof t);
+    CHECK(gs_scaler_init(&s, "megatron", NULL) == GS_OK);
     CHECK(gs_scaler_save_text(text, sizeof text, &used, &s) == GS_OK);
     CHECK(gs_scaler_load_text(&t, text, used, NULL) == GS_OK);
     CHECK(memcmp(&s, &t, sizeof s) == 0);
     memset(&t, 0x55, sizeof t);
     CHECK(gs_scaler_save(bytes, sizeof bytes, &used, &s) == GS_OK);
     CHECK(gs_scaler_load(&t, bytes, used, NULL) == GS_OK);
+    CHECK(memcmp(&s, &t, sizeof s) == 0);
+
+    gs_params p; /* whatever lies between the caller's own numbers */
+    memset(&p, 0x33, sizeof p);
+    CHECK(gs_params_preset(&p, "megatron", NULL) == GS_OK);
+    memset((char *)&p + offsetof(gs_params, lag) + 1, 0x33,
+           sizeof p - offsetof(gs_params, lag) - 1);
+    CHECK(gs_scaler_init_params(&t, &p, NULL) == GS_OK);
     CHECK(memcmp(&s, &t, sizeof s) == 0);
 }
 

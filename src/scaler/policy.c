@@ -69,13 +69,17 @@ void gsi_restart(gs_scaler *s)
     s->probing = s->rules.probe;
 }
 
+_Static_assert(sizeof(gs_params) - offsetof(gs_params, lag) <= 8, "lag is the last of them");
+
 static void init(gs_scaler *s, const gs_params *params, gs_policy policy)
 {
     memset(s, 0, sizeof *s); /* padding too: equal scalers are equal bytes */
-    s->params = *params;
+    memcpy(&s->params, params, offsetof(gs_params, lag) + sizeof params->lag); /* without theirs */
     s->policy = (uint8_t)policy;
-    s->rules =
-        (gs_rules){.lowest = 0x1p-24, .highest = 0x1p+40, .stuck = 50, .half = (uint8_t)GS_F16};
+    s->rules.lowest = 0x1p-24;
+    s->rules.highest = 0x1p+40;
+    s->rules.stuck = 50;
+    s->rules.half = (uint8_t)GS_F16;
     for (int i = 0; i < GS_TUNE_COUNT; i++)
         s->tune[i] = gsi_policies[policy].tune[i].value;
     s->streak.tensor = s->streak.index = GS_NONE;
