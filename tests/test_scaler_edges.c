@@ -43,7 +43,7 @@ static void refused(const gs_scaler *bad, const char *what)
     gs_scaler into = scaler_of("pytorch", NULL);
     const gs_scaler before = into;
     static char text[GS_STATE_TEXT_MAX];
-    static unsigned char bytes[GS_STATE_TEXT_MAX];
+    static unsigned char bytes[GS_STATE_BINARY_MAX];
     size_t used;
     gs_error error = {0};
     CHECK(gs_scaler_save_text(text, sizeof text, &used, bad) == GS_OK);
@@ -154,11 +154,12 @@ static void test_complete_states(void)
     CHECK(used[0] == used[1] && memcmp(text[0], text[1], used[0]) == 0);
 }
 
-/* A state that is loaded equals the one saved to the last byte, padding too: it can be compared. */
+/* Nothing of what lay there before is left in a scaler that is made or loaded, in the padding
+ * neither, so that two of them can be compared as bytes. */
 static void test_loaded_bytes(void)
 {
     static char text[GS_STATE_TEXT_MAX];
-    static unsigned char bytes[GS_STATE_TEXT_MAX];
+    static unsigned char bytes[GS_STATE_BINARY_MAX];
     gs_scaler s, t;
     size_t used;
     memset(&s, 0xAA, sizeof s);

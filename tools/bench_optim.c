@@ -236,7 +236,7 @@ static double run_step(bench *b, part what)
     gs_step_begin(&step, &b->scaler);
     const gs_verdict apply = {GS_APPLY, GS_REASON_FINE, step.scale, 1};
     if (what != STEP) /* what a scan would have said */
-        step.stats.amax = 1, step.stats.sumsq = 1;
+        step.stats.amax = 1, step.stats.sumsq = 1, step.amax_known = 1;
     const double start = bench_now();
     status = what == STEP ? gs_optim_step(b->optim, &step, &b->scaler, NULL)
                           : gs_optim_act(b->optim, &step, apply, NULL);

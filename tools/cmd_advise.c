@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int open_file(advise_file *f, const char *path)
 {
@@ -106,6 +107,12 @@ static bool wants_ascii(void)
     return true;
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 int cmd_advise(int argc, char **argv)
 {
     bool json = false, ascii = false;
@@ -140,6 +147,9 @@ int cmd_advise(int argc, char **argv)
     int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
+    for (int i = 0; report && i < argc; i++)
+        if (is_same_file(report, argv[i]))
+            return cli_fail("--report %s would overwrite %s, which is to be read", report, argv[i]);
     style.ascii = ascii || wants_ascii();
 
     advise a = {.count = (size_t)argc, .margin = (int)margin};

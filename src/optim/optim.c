@@ -273,6 +273,9 @@ gs_status gs_optim_set_state(gs_optim *o, const gs_optim_state *state)
 {
     if (!state)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the state is NULL");
+    if (state->applied > (uint64_t)1 << 53) /* t is a power and a double */
+        return gsi_fail(&o->ctx->error, GS_ERANGE, "no run has applied %llu steps",
+                        (unsigned long long)state->applied);
     for (int k = 0; k < 2; k++) {
         if (!(state->bound[k] >= 0 && state->bound[k] <= DBL_MAX))
             return gsi_fail(&o->ctx->error, GS_ERANGE, "the bound of a moment is %g",

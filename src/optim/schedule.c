@@ -51,7 +51,7 @@ double gs_schedule_factor(const gs_schedule *s, uint64_t t)
     if ((unsigned)s->kind >= GS_SCHEDULE_COUNT)
         return 1;
     if (t < s->warmup) /* the first step already moves */
-        return schedules[s->kind].rise((double)(t + 1) / (double)(s->warmup + 1));
+        return schedules[s->kind].rise(((double)t + 1) / ((double)s->warmup + 1));
     const uint64_t after = t - s->warmup, length = s->total > s->warmup ? s->total - s->warmup : 0;
     const double x = length == 0 || after >= length ? 1 : (double)after / (double)length;
     return schedules[s->kind].after(s, x, after);

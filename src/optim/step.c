@@ -13,6 +13,8 @@ gs_status gs_optim_scan(gs_optim *o, gs_step *step)
     gs_stats stats;
     if (!step)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (step->unscaled) /* gs_step_unscale has scanned them; now they are in other units */
+        return GS_OK;
     const gs_status status = gs_tensors_scan(o->ctx, o->grads, o->n, &stats);
     if (status == GS_OK)
         gs_step_scan(step, &stats);
@@ -46,7 +48,10 @@ static gs_status apply(gs_optim *o, const gs_step *step, double factor, gs_optim
     const double inverse = step->inverse * factor;
     const double unscale = report->clip * (step->unscaled ? factor : inverse);
     double weight;
-    if (c->clip_norm > 0 && step->stats.amax > 0 && step->stats.sumsq == 0)
+    if (c->moments == GS_F16 && !step->amax_known)
+        return gsi_fail(&o->ctx->error, GS_ESTATE,
+                        "moments in f16 need the largest gradient, and nothing was scanned for it");
+    if (c->clip_norm > 0 && step->stats.sumsq == 0 && (step->stats.amax > 0 || !step->amax_known))
         return gsi_fail(&o->ctx->error, GS_ESTATE,
                         "clip_norm needs the sum of squares, and nothing was scanned for it");
     if (!(unscale >= 0 && unscale <= 0x1p+28))
@@ -102,11 +107,17 @@ gs_status gs_optim_step(gs_optim *o, gs_step *step, gs_scaler *scaler, gs_optim_
 {
     if (!scaler)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the scaler is NULL");
+    if (!step)
+        return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (step->ended)
+        return gsi_fail(&o->ctx->error, GS_ESTATE, "the step has ended: begin another");
+    const gs_step before = *step;
     gs_status status = gs_optim_scan(o, step);
-    if (status != GS_OK)
-        return status;
-    status = gs_optim_act(o, step, gs_step_decide(step, scaler), report);
+    if (status == GS_OK)
+        status = gs_optim_act(o, step, gs_step_decide(step, scaler), report);
     if (status == GS_OK)
         gs_step_end(step, scaler);
+    else
+        *step = before;
     return status;
 }
