@@ -47,8 +47,8 @@ GS_API int gs_logger_fresh(const gs_logger *logger);
 typedef struct gs_log_step {
     uint64_t step; /* from 1 */
     double loss, scale;
-    int found_inf;      /* in any run of the batch */
-    double amax;        /* of the gradients, true units */
+    int found_inf; /* in any run of the batch */
+    double amax;   /* of the gradients, true units */
     const char *verdict, *reason;
     uint64_t reruns;
     double grad_norm, lr;
@@ -83,6 +83,9 @@ GS_API gs_status gs_logger_valid(gs_logger *logger, uint64_t step, double loss,
                                  double accuracy /* NaN: none */, int best);
 GS_API gs_status gs_logger_layers(gs_logger *logger, uint64_t step, const gs_layer *layers,
                                   size_t n);
+/* Of the layers that have a histogram; half: the type they were stored in, at this scale. */
+GS_API gs_status gs_logger_exponents(gs_logger *logger, uint64_t step, gs_dtype half, double scale,
+                                     const gs_layer *layers, size_t n);
 GS_API gs_status gs_logger_checkpoint(gs_logger *logger, uint64_t step, const char *path,
                                       double seconds);
 

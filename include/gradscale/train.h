@@ -106,6 +106,7 @@ typedef struct gs_trainer_config {
     gs_scaler scaler;    /* its `half` becomes the tape's */
     const gs_comm *comm; /* copied; NULL: a process alone */
     uint64_t seed;       /* of the weights and of dropout */
+    double loss_weight;  /* multiplies the gradients, not the loss of the row; 0: 1 */
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
@@ -151,6 +152,7 @@ typedef struct gs_train_row {
     double amax;            /* of all gradients seen, in true units */
     gs_stats stored;        /* of activation gradients as they were stored, in scaled units; zero,
                                subnormal and flushed only with telemetry */
+    int telemetry;          /* the tape's */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
 } gs_train_row;

@@ -116,9 +116,8 @@ static gs_status new_file(gsi_append *file, const char *folder, gs_error *error)
     if (gethostname(host, sizeof host - 1) != 0 || !host[0])
         snprintf(host, sizeof host, "localhost");
     for (int i = 0;; i++) {
-        const int n =
-            snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder,
-                     (long long)time(NULL), host, (long)getpid(), i);
+        const int n = snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%ld.%d",
+                               folder, (long long)time(NULL), host, (long)getpid(), i);
         if (n < 0 || (size_t)n >= sizeof path)
             return gsi_fail(error, GS_ESIZE, "%.100s: the path is too long", folder);
         const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

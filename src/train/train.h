@@ -14,6 +14,8 @@ struct gs_trainer {
     gs_scaler scaler;
     gs_comm comm;
     uint64_t seed, steps;
+    double loss_weight;
+    int telemetry;
     float *kept; /* [model->states], as they were before the step */
     double lap;  /* when the phase began, in seconds */
 };
