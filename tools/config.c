@@ -27,11 +27,11 @@ static char *unquote(char *s)
     char *const out = s;
     char *to = s;
     for (s++; *s != '"'; s++) {
-        if (*s == '\\')
-            s++;
+        const bool escaped = *s == '\\';
+        s += escaped;
         if (!*s)
             return NULL;
-        *to++ = s[-1] == '\\' && *s == 'n' ? '\n' : *s;
+        *to++ = escaped && *s == 'n' ? '\n' : *s;
     }
     s = skip_blanks(s + 1);
     *to = 0;
