@@ -4,9 +4,23 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, const char *to)
+{
+    const char *name = strrchr(path, '/'), *at = NULL;
+    for (const char *p = strstr(name ? name : path, from); p; p = strstr(p + 1, from))
+        at = p;
+    char copy[GSI_PATH];
+    if (!at || snprintf(copy, sizeof copy, "%.*s%s%s", (int)(at - path), path, to,
+                        at + strlen(from)) >= GSI_PATH)
+        return false;
+    strcpy(out, copy);
+    return true;
+}
 
 static gs_status fail(const char *path, gs_error *error, gs_status status, const char *what)
 {

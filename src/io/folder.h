@@ -1,8 +1,14 @@
-/* The files below a folder. */
+/* The files below a folder, and names made of others. */
 #ifndef GSI_IO_FOLDER_H
 #define GSI_IO_FOLDER_H
 
 #include "base/base.h"
+
+enum { GSI_PATH = 4096 }; /* bytes of a path */
+
+/* The path with `to` for the last `from` in the name of the file; false: there is none. out may be
+ * path. */
+bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, const char *to);
 
 enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 100000 };
 
