@@ -13,6 +13,14 @@ typedef struct gsi_entry {
     struct gsi_member *member;
 } gsi_entry;
 
+typedef struct gsi_text {
+    const char *key, *value;
+} gsi_text;
+
+/* The end of a long path, fit for a sentence. */
+enum { GSI_SHOWN_PATH = 100 };
+const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path);
+
 typedef gs_status gsi_read_fn(gs_source *s, const gsi_entry *e, uint64_t first, size_t count,
                               void *dst, gs_error *error);
 
@@ -22,9 +30,11 @@ struct gs_source {
     int fd;
     uint64_t size;
     const char *format;
-    char path[100]; /* for sentences: the end of a long one */
+    char path[GSI_SHOWN_PATH]; /* for sentences */
     gsi_entry *entries;
     size_t count;
+    gsi_text *texts; /* the metadata of safetensors */
+    size_t n_texts;
     gsi_read_fn *read;
     struct gsi_unzip *unzip; /* of npz.c */
     void *map;               /* the whole file; NULL: not mapped */

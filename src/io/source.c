@@ -66,16 +66,16 @@ const char *gsi_show(char out[GSI_SHOWN], const char *name, size_t length)
     return out;
 }
 
-static void keep_path(gs_source *s, const char *path)
+const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path)
 {
-    const size_t n = strlen(path), room = sizeof s->path - 1;
-    const char *from = n > room ? path + n - room : path;
-    snprintf(s->path, sizeof s->path, "%s", from);
+    const size_t n = strlen(path), room = GSI_SHOWN_PATH - 1;
+    snprintf(out, GSI_SHOWN_PATH, "%s", n > room ? path + n - room : path);
     if (n > room)
-        memcpy(s->path, "...", 3);
-    for (char *p = s->path; *p; p++)
+        memcpy(out, "...", 3);
+    for (char *p = out; *p; p++)
         if ((uint8_t)*p < 0x20 || *p == 0x7F)
             *p = '?';
+    return out;
 }
 
 /* ---- bytes and entries ---- */
@@ -233,7 +233,7 @@ gs_status gs_source_open(gs_source **out, const char *path, const gs_alloc *allo
         return gsi_fail(error, GS_ENOMEM, "there is no memory to open a file");
     *s = (gs_source){.heap = heap, .fd = -1};
     gsi_arena_init(&s->arena, &s->heap);
-    keep_path(s, path);
+    gsi_show_path(s->path, path);
     const gs_status status = open_file(s, path, error);
     if (status == GS_OK)
         *out = s;
@@ -265,6 +265,14 @@ size_t gs_source_count(const gs_source *s) { return s->count; }
 const gs_entry *gs_source_entry(const gs_source *s, size_t i)
 {
     return i < s->count ? &s->entries[i].pub : NULL;
+}
+
+const char *gs_source_metadata(const gs_source *s, const char *key)
+{
+    for (size_t i = 0; i < s->n_texts; i++)
+        if (strcmp(s->texts[i].key, key) == 0)
+            return s->texts[i].value;
+    return NULL;
 }
 
 int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
