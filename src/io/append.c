@@ -16,9 +16,7 @@ static gs_status failed(const char *path, const char *what, gs_error *error)
 gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_error *error)
 {
     *file = (gsi_append){.fd = -1};
-    const size_t length = strlen(path), shown = sizeof file->path - 1;
-    memcpy(file->path, path + (length > shown ? length - shown : 0),
-           length > shown ? shown : length);
+    gsi_show_path(file->path, path);
     struct stat about;
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0 || fstat(fd, &about) != 0 ||
@@ -62,26 +60,4 @@ gs_status gsi_append_write(gsi_append *file, const void *bytes, size_t n, gs_err
                  file->path);
     gsi_append_close(file);
     return GS_EIO;
-}
-
-gs_status gsi_make_folder(const char *path, gs_error *error)
-{
-    char part[4096];
-    struct stat about;
-    const size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part)
-        return gsi_fail(error, GS_ESIZE, "%.100s: not the name of a folder", path);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != 0)
-            continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return failed(path, "", error);
-    }
-    if (stat(path, &about) != 0)
-        return failed(path, "", error);
-    if (!S_ISDIR(about.st_mode))
-        return gsi_fail(error, GS_EIO, "%.120s: is not a folder", path);
-    return GS_OK;
 }

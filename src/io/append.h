@@ -3,11 +3,11 @@
 #ifndef GSI_IO_APPEND_H
 #define GSI_IO_APPEND_H
 
-#include "base/base.h"
+#include "io/file.h"
 
 typedef struct gsi_append {
     int fd; /* -1: closed, and writing to it does nothing */
-    char path[120];
+    char path[GSI_SHOWN_PATH];
 } gsi_append;
 
 /* keep: bytes of a file that is there which stay; the rest is cut. */
@@ -15,8 +15,5 @@ gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_
 /* An error closes the file: it is reported once. */
 gs_status gsi_append_write(gsi_append *file, const void *bytes, size_t n, gs_error *error);
 void gsi_append_close(gsi_append *file);
-
-/* A folder and those above it, where they are not there. */
-gs_status gsi_make_folder(const char *path, gs_error *error);
 
 #endif

@@ -11,6 +11,8 @@
  *     SessionLog  1 varint status: 1 is START */
 #include "io/tfevents.h"
 
+#include "io/write.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
