@@ -57,7 +57,7 @@ static gs_status read_part(const gs_source *s, gsi_hash *hash, char *dst, uint64
 /* All of the file, the tensors into `data` unless that is NULL; GS_ECHECKSUM if it is damaged. */
 static gs_status read_all(const gs_source *s, char *data, gs_error *error)
 {
-    const uint64_t start = gs_source_entry(s, 0)->offset, end = s->size - GSI_CHECKSUM_BYTES;
+    const uint64_t start = gs_source_entry(s, 0)->offset, end = s->file.size - GSI_CHECKSUM_BYTES;
     uint8_t checksum[GSI_CHECKSUM_BYTES];
     gsi_hash hash;
     gsi_hash_init(&hash);
