@@ -300,6 +300,9 @@ int train_loop(train_job *j, train_result *r)
     const double start = train_now();
     int code = CLI_GO;
     catch_signals();
+    /* a kill may have come between the checkpoint and its second name as the best */
+    if (j->saver && r->first > 0 && j->about.best_step == r->first)
+        code = save(j, r, true);
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
         code = take_step(j, r);
         if (code == CLI_GO)
