@@ -72,7 +72,8 @@ static gs_status make_model(gs_model **out, const bench *b)
 /* Both clip: reading the gradients for their norm is not the scaler's cost. */
 static gs_status make_side(bench *b, int side)
 {
-    gs_trainer_config config = {.tape = {b->mode, b->half, 0, b->telemetry}, .seed = 1};
+    gs_trainer_config config = {
+        .tape = {.mode = b->mode, .half = b->half, .telemetry = b->telemetry}, .seed = 1};
     gs_optim_config_init(&config.optim, "adamw", NULL);
     gs_optim_config_set(&config.optim, "lr=1e-4 clip_norm=1", NULL);
     gs_scaler_init(&config.scaler, side == WITH_SCALER ? "static:1024" : "none", NULL);
