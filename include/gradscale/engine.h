@@ -105,6 +105,9 @@ typedef struct gs_tape_config {
 /* The context must outlive the tape and serves it alone while a step runs. */
 GS_API gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *config);
 GS_API void gs_tape_free(gs_tape *tape);
+/* Another config from the next gs_tape_begin on: telemetry now and then. Mode and half type stay.
+ */
+GS_API gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config);
 
 /* Forgets the last step. `training` 0: nothing is kept for a backward pass, dropout does nothing,
  * batchnorm uses its running statistics. `seed`: of this step's dropout, so that a batch that is

@@ -34,7 +34,7 @@ typedef enum gsi_where { GSI_OUTSIDE, GSI_FIRST_RUN, GSI_SECOND_RUN } gsi_where;
 
 struct gs_tape {
     gs_context *ctx;
-    gs_tape_config config;
+    gs_tape_config config, next; /* of this step, of the next one */
     gsi_rows rows;
     bool training;
     bool exponents, ask_exponents; /* of this step, of the next one */

@@ -42,7 +42,7 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     gs_tape *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
-    *t = (gs_tape){.ctx = ctx, .config = *config, .layer = SIZE_MAX};
+    *t = (gs_tape){.ctx = ctx, .config = *config, .next = *config, .layer = SIZE_MAX};
     gsi_rows_init(&t->rows, ctx->cpu);
     gsi_arena_init(&t->arena, &ctx->heap);
     gsi_arena_init(&t->segment, &ctx->heap);
@@ -61,11 +61,22 @@ void gs_tape_free(gs_tape *tape)
     gsi_free(&tape->ctx->heap, tape);
 }
 
+gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config)
+{
+    if (!config)
+        return GS_ENULL;
+    if (config->mode != tape->config.mode || config->half != tape->config.half)
+        return gsi_fail(&tape->ctx->error, GS_ESTATE, "a tape keeps its mode and its half type");
+    tape->next = *config;
+    return GS_OK;
+}
+
 void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
 {
     gsi_arena_reset(&tape->arena, (gsi_mark){0});
     tape->arena.peak = tape->segment.peak = 0;
     tape->training = training;
+    tape->config = tape->next;
     tape->exponents = tape->ask_exponents;
     tape->last = NULL;
     tape->spares[0] = tape->spares[1] = NULL;
