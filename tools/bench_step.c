@@ -276,7 +276,9 @@ static void print_text(const bench *b)
     cli_table_print(t, stdout);
     printf("\n");
     t = cli_table_new((const char *const[]){"<memory", ">MB", NULL});
-    for (int i = 0; i < BYTES && split[i].count; i++) {
+    for (int i = 0; i < BYTES; i++) {
+        if (split[i].count == 0)
+            continue;
         cli_table_cell(t, "%s", split[i].name);
         cli_table_cell(t, "%.2f", (double)split[i].count / 1e6);
     }
