@@ -646,6 +646,32 @@ static void test_autocast(void)
     gs_context_free(ctx);
 }
 
+/* A weight's gradient has the precision in which the operation read the weight. */
+static void test_wgrad(void)
+{
+    for (int mode = GS_O1; mode <= GS_O3; mode++)
+        for (int wide = 0; wide < 2; wide++) {
+            how h = {.kind = GPT, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
+            h.scaler = "static:1024";
+            h.wgrad_f32 = wide;
+            job j = job_new(&h);
+            step(&j, GPT, 0);
+            for (size_t i = 2; i < j.model->n; i++) { /* the first two are embeddings */
+                const gs_weight *w = &j.model->weights[i];
+                const bool norm = strstr(w->name, "ln_");
+                size_t fit = 0, n = w->rows * w->cols;
+                for (size_t k = 0; k < n; k++) {
+                    const float g = ((const float *)w->grad)[k];
+                    fit += gs_f16_to_f32(gs_f32_to_f16(g)) == g;
+                }
+                const bool rounded = !wide && (!norm || mode == GS_O3);
+                CHECK_MSG((fit == n) == rounded, "O%d, %s: %zu of %zu fit in f16", mode, w->name,
+                          fit, n);
+            }
+            job_free(&j);
+        }
+}
+
 /* Half-stored activations take about half the bytes. */
 static void test_half_memory(void)
 {
@@ -667,4 +693,5 @@ TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_
       {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
       {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
       {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"ranks", test_ranks}, {"autocast", test_autocast}, {"half_memory", test_half_memory})
+      {"ranks", test_ranks}, {"autocast", test_autocast}, {"wgrad", test_wgrad},
+      {"half_memory", test_half_memory})

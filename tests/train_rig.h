@@ -28,7 +28,7 @@ typedef struct how {
     const char *optim;          /* settings of adamw */
     unsigned threads, without_cpu;
     float dropout;
-    int telemetry, recompute;
+    int telemetry, recompute, wgrad_f32;
     books *books;
     const gs_comm *comm;
 } how;
@@ -51,6 +51,7 @@ static inline job job_new(const how *h)
         config.alloc = books_hook(h->books);
     gs_trainer_config tc = {.tape = {.mode = h->mode,
                                      .half = h->half,
+                                     .wgrad_f32 = h->wgrad_f32,
                                      .telemetry = h->telemetry,
                                      .recompute = h->recompute},
                             .comm = h->comm,

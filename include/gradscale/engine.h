@@ -34,7 +34,11 @@ extern "C" {
  *
  * O1 reads f32 weights through a half copy that is made once a step. In O2 all but the norms'
  * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
- * affair, see gs_weight. */
+ * affair, see gs_weight.
+ *
+ * A weight's gradient is summed in f32, rounded to the type that the operation read the weight in,
+ * and accumulated in f32: half for products and their biases, f32 for norms (O3: half). An
+ * embedding's is not rounded: it is a sum of values that have been. */
 typedef enum gs_class {
     GS_CLASS_LOW,
     GS_CLASS_F32,
@@ -97,7 +101,7 @@ typedef struct gs_value gs_value;
 typedef struct gs_tape_config {
     gs_mode mode;
     gs_dtype half; /* GS_F16 or GS_BF16; O0 does not look at it */
-    int wgrad_f32; /* weight gradients keep the f32 sum; else it is rounded to half, as AMP does */
+    int wgrad_f32; /* weight gradients keep the f32 sum, as Megatron's do: none is rounded */
     int telemetry; /* count what every layer's gradients lose; see gs_tape_layer */
     int recompute; /* trade time for memory: see gs_recompute */
 } gs_tape_config;

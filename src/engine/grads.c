@@ -149,10 +149,12 @@ void gsi_product(gs_tape *t, gs_gemm *g, bool gradient)
 
 /* ---- weights ---- */
 
-/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated. */
-static bool rounds_wgrad(const gs_tape *t)
+/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated:
+ * where the operation read the weight in it. So autocast and Apex have it: linear, convolution and
+ * their biases get half gradients, norms f32 ones unless all is half (O3). */
+static bool rounds_wgrad(const gs_tape *t, const gs_value *v)
 {
-    return t->config.mode != GS_O0 && !t->config.wgrad_f32;
+    return v->dtype != GS_F32 && !t->config.wgrad_f32;
 }
 
 /* w->grad += d */
@@ -171,7 +173,7 @@ void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
     if (v->weight) {
         struct gsi_buffer *b = NULL;
         gs_tensor rounded = src;
-        if (dtype == GS_F32 && rounds_wgrad(t)) {
+        if (dtype == GS_F32 && rounds_wgrad(t, v)) {
             gs_stats stats;
             gs_stats_init(&stats);
             b = new_buffer(t, v->count * 2);
@@ -218,7 +220,7 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
-    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t)) {
+    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t, v)) {
         rounded_product(t, w, g);
         return;
     }
