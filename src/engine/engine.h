@@ -28,6 +28,17 @@ struct gsi_buffer {
     unsigned users;
 };
 
+/* A weight that the step uses; every use of it is newer than `since`. */
+struct gsi_use {
+    struct gsi_use *before;
+    const gs_weight *weight;
+    const gsi_op *since;
+};
+
+/* The backward pass has passed every use of the weight: its gradient is complete. Called with NULL
+ * after every operation besides, for what is to move on meanwhile. */
+typedef void gsi_passed_fn(void *user, const gs_weight *weight);
+
 struct gs_tape {
     gs_context *ctx;
     gs_tape_config config;
@@ -37,6 +48,9 @@ struct gs_tape {
     gsi_arena arena;               /* the step's */
     gsi_op *last;
     struct gsi_buffer *spares;
+    gsi_passed_fn *passed; /* NULL: nobody asks */
+    void *passed_user;
+    struct gsi_use *uses; /* newest first, each weight once */
     gs_value poison;
     gs_error error;
     gs_stats stats;
@@ -45,6 +59,9 @@ struct gs_tape {
     gs_memory memory;
     uint64_t seed, dropouts; /* of this step: each has random bits of its own */
 };
+
+/* From the next gs_tape_begin on; NULL: no longer. */
+void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user);
 
 /* ---- making values ---- */
 
