@@ -33,7 +33,7 @@ typedef struct gs_batch {
     size_t time;            /* tokens of an item; 0: there are none */
     const float *x;         /* [n, ...] */
     const int32_t *ids;     /* [n, time] */
-    const int32_t *targets; /* [n] or [n, time]; a negative one is left out */
+    const int32_t *targets; /* [n], [n, time] or [n, height, width]; a negative one is left out */
 } gs_batch;
 
 /* How a weight begins: mean + spread * a number of variance 1, a function of seed, weight and
@@ -42,11 +42,18 @@ typedef struct gs_init {
     float mean, spread;
 } gs_init;
 
+/* A stretch of a model's running statistics. */
+typedef struct gs_state_entry {
+    const char *name;
+    size_t count;
+} gs_state_entry;
+
 /* Make your own by filling one in, as the first member of a struct of yours. */
 typedef struct gs_model {
     /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
     gs_value *(*forward)(void *model, gs_tape *tape, const gs_batch *batch);
-    /* The same up to the logits, [n, classes] or [n, time, vocabulary]. NULL: there are none. */
+    /* The same up to the logits: classes, or the vocabulary, for each target. NULL: there are none.
+     */
     gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
     void (*release)(void *model); /* NULL: nothing is to be freed */
     size_t n;
@@ -55,7 +62,10 @@ typedef struct gs_model {
     const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
     float *state;                  /* [states]: what a forward pass moves, running statistics */
     size_t states;
-    double flops; /* of the products of a step, an item of full length; 0: not known */
+    const gs_state_entry
+        *state_entries; /* [n_states]: their names in checkpoints, in order; what */
+    size_t n_states;    /* they leave over is called "state" there */
+    double flops;       /* of the products of a step, an item of full length; 0: not known */
 } gs_model;
 
 GS_API void gs_model_free(gs_model *model);
@@ -78,6 +88,14 @@ typedef struct gs_cnn_config {
     int residual;
 } gs_cnn_config;
 GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
+
+/* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
+ * relu, `layers` of them with `filters` each, and a last one to the classes. */
+typedef struct gs_fcn_config {
+    size_t height, width, channels, classes;
+    size_t filters, layers;
+} gs_fcn_config;
+GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config);
 
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
  * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
@@ -109,6 +127,7 @@ typedef struct gs_trainer_config {
     const gs_comm *comm; /* copied; NULL: a process alone */
     gs_ranks ranks;      /* how they share the work */
     uint64_t seed;       /* of the weights and of dropout */
+    double loss_weight;  /* multiplies the gradients, not the loss of the row; 0: 1 */
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
@@ -156,6 +175,7 @@ typedef struct gs_train_row {
                                units; zero, subnormal and flushed only with telemetry */
     uint64_t items;         /* of all ranks */
     uint64_t sent;          /* bytes, by this rank to others */
+    int telemetry;          /* the tape's */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
 } gs_train_row;

@@ -25,7 +25,8 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
         if (status != GS_OK)
             break;
         const double share = (double)micro[i].n / items;
-        status = gs_tape_backward(t->tape, loss, (float)(step->scale * share));
+        status = gs_tape_backward(t->tape, loss,
+                                  (float)(step->scale * share * t->loss_weight));
         gsi_lap(t, row, GS_PHASE_BACKWARD);
         if (status != GS_OK)
             return gs_tape_status(t->tape, &t->ctx->error);
@@ -78,7 +79,7 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
     gs_status mine = gsi_check_batch(t, micro, n);
     if (!row)
         row = &unread;
-    *row = (gs_train_row){.step = t->steps};
+    *row = (gs_train_row){.step = t->steps, .telemetry = t->telemetry};
     const uint64_t sent = gsi_team_sent(t);
     gsi_keep_state(t);
     gsi_lap(t, NULL, GS_PHASE_CLEAR);
