@@ -129,6 +129,7 @@ typedef struct train_result {
     double seconds, phases[TRAIN_PHASES];
     double scale;
     uint64_t saved; /* step of the last checkpoint; 0: none */
+    int signal;     /* that ended it */
     bool log_failed, stuck, reported;
 } train_result;
 
