@@ -29,6 +29,7 @@ typedef struct train_options {
     int precision, mode, wgrad; /* mode 0: auto, else gs_mode + 1; wgrad 1: f32 */
     const char *scaler, *on_overflow;
     double loss_weight;
+    bool recompute;
 
     const char *optimizer, *schedule;
     double lr, clip, epochs;

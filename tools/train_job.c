@@ -324,6 +324,7 @@ int train_job_make(train_job *j, const char *checkpoint)
     gs_trainer_config config = {.tape = {.mode = (gs_mode)(o->mode - 1),
                                          .half = j->half,
                                          .wgrad_f32 = o->wgrad,
+                                         .recompute = o->recompute,
                                          .telemetry = o->telemetry_every > 0},
                                 .comm = &j->comm,
                                 .seed = o->seed,
