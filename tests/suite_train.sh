@@ -108,7 +108,10 @@ for how in "--precision fp32" "--precision bf16" "--mode O1" "--mode O3 --scaler
     "--accumulate 3 --clip 1 --schedule onecycle --warmup 3" "--telemetry-every 0"; do
     check "train $how" exits 0 $mlp --steps 4 $how
 done
-check "epochs" exits 0 $mlp --epochs 0.5
+check "epochs" exits 0 $mlp --epochs 0.5 --report "$tmp/r.html"
+check "a report" grep -qi '</html>' "$tmp/r.html"
+check "is told of" grep -qx "report     $tmp/r.html" "$tmp/out"
+check "with its log beside it" grep -q '"event":"end"' "$tmp/r.jsonl"
 check "in steps" grep -q '^done       at step 12 of 12,' "$tmp/out"
 for model in "cnn --filters 2" "resnet --filters 2"; do
     check "train $model" exits 0 --model $model --data "$images" $small --steps 3

@@ -149,8 +149,10 @@ void train_show_summary(const train_job *j, const train_result *r)
                units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
     const struct {
         const char *what, *path;
-    } files[] = {
-        {"log", o->log}, {"csv", o->csv}, {"events", o->tensorboard}, {"report", o->report}};
+    } files[] = {{"log", o->log},
+                 {"csv", o->csv},
+                 {"events", o->tensorboard},
+                 {"report", r->reported ? o->report : NULL}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if (files[i].path)
             printf("%-10s %s\n", files[i].what, files[i].path);
