@@ -128,6 +128,25 @@ uint64_t gsi_team_sent(const gs_trainer *t)
     return t->team->reducer ? gs_reducer_sent(t->team->reducer) : 0;
 }
 
+static uint64_t bytes_of(gs_tensor x) { return x.count * (x.dtype == GS_F32 ? 4 : 2); }
+
+gs_held gs_trainer_held(const gs_trainer *t)
+{
+    const gsi_shard *s = &t->team->shard;
+    size_t n;
+    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    gs_held held = {.weights = bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
+                    .gradients = bytes_of(gs_store_grads(t->store))};
+    if (t->team->reducer)
+        held.gradients += gs_reducer_bytes(t->team->reducer);
+    for (size_t i = 0; i < n; i++) {
+        held.weights += s->apart ? stepped[i].cols * sizeof(float) : 0;
+        for (int k = 0; k < GS_SLOT_COUNT; k++)
+            held.optimizer += bytes_of(gs_optim_slot(t->optim, i, (gs_slot)k));
+    }
+    return held;
+}
+
 /* ---- items ---- */
 
 gs_status gsi_items_tell(gs_trainer *t, const gs_batch *micro, size_t n)
