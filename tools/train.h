@@ -42,6 +42,11 @@ typedef struct train_options {
     uint64_t checkpoint_every, keep, telemetry_every;
     cli_machine machine;
 
+    int compress; /* index in {f32, f16, bf16} */
+    bool zero;
+    double timeout;
+    uint64_t compare_every;
+
     const char *config;
     bool resume, quiet, dry_run, print_config;
 } train_options;

@@ -1,5 +1,6 @@
 /* A job, from its options: model, trainer, loader; then logs and checkpoints, which come last so
  * that nothing is overwritten by a run that cannot begin. */
+#include "ranks.h"
 #include "train.h"
 
 #include <math.h>
@@ -64,11 +65,14 @@ uint64_t train_job_parameters(const train_job *j)
 /* Master, copy, gradient, two moments: what the weights take, before anything is allocated. */
 static int check_memory(const train_job *j)
 {
-    const double bytes = 18 * (double)train_job_parameters(j), free = cli_memory_free();
+    const double weights = (double)train_job_parameters(j), ranks = (double)ranks_here();
+    const double each = j->o.zero ? 6 + 12.0 / j->comm.size : 18;
+    const double bytes = each * weights * ranks, free = cli_memory_free();
     if (bytes <= free)
         return CLI_GO;
-    return cli_fail("%s has %.3g weights and needs %.1f GB, and %.1f GB of memory are free",
-                    j->line, bytes / 18, bytes / 1e9, free / 1e9);
+    return cli_fail("%s has %.3g weights and needs %.1f GB%s, and %.1f GB of memory are free",
+                    j->line, weights, bytes / 1e9, ranks > 1 ? " for all ranks here" : "",
+                    free / 1e9);
 }
 
 static int load(train_job *j, const char *checkpoint)
@@ -85,19 +89,25 @@ static int load(train_job *j, const char *checkpoint)
 
 int train_job_make(train_job *j, const char *checkpoint)
 {
+    static const gs_dtype wires[] = {GS_F32, GS_F16, GS_BF16};
     const train_options *o = &j->o;
     gs_error error = {0};
-    gs_trainer_config config = {.tape = {.mode = (gs_mode)(o->mode - 1),
-                                         .half = j->half,
-                                         .wgrad_f32 = o->wgrad,
-                                         .recompute = o->recompute,
-                                         .telemetry = o->telemetry_every > 0},
-                                .comm = &j->comm,
-                                .seed = o->seed,
-                                .loss_weight = o->loss_weight};
+    gs_trainer_config config = {
+        .tape = {.mode = (gs_mode)(o->mode - 1),
+                 .half = j->half,
+                 .wgrad_f32 = o->wgrad,
+                 .recompute = o->recompute,
+                 .telemetry = o->telemetry_every > 0},
+        .comm = &j->comm,
+        .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
+        .seed = o->seed,
+        .loss_weight = o->loss_weight};
     int code = make_settings(j, &config);
+    cli_machine machine = o->machine;
+    if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
+        machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
     if (code == CLI_GO)
-        code = cli_context(&j->ctx, &o->machine);
+        code = cli_context(&j->ctx, &machine);
     if (code != CLI_GO)
         return code;
     gs_status status = j->kind->create(&j->model, j->ctx, j->info, o);
@@ -169,20 +179,11 @@ void train_job_close(train_job *j)
     free(j->config);
 }
 
-static uint64_t bytes_of(gs_tensor x)
-{
-    return x.count ? x.count * gs_format_of(x.dtype)->bytes : 0;
-}
-
 train_bytes train_job_bytes(const train_job *j, gs_memory tape)
 {
-    const gs_store *store = gs_trainer_store(j->trainer);
-    gs_optim *optim = gs_trainer_optim(j->trainer);
-    train_bytes b = {.weights = bytes_of(gs_store_data(store)) + bytes_of(gs_store_copies(store)),
-                     .gradients = bytes_of(gs_store_grads(store)) + tape.gradients,
-                     .activations = tape.activations};
-    for (size_t t = 0; t < j->model->n; t++)
-        for (int s = 0; s < GS_SLOT_COUNT; s++)
-            b.optimizer += bytes_of(gs_optim_slot(optim, t, (gs_slot)s));
-    return b;
+    const gs_held held = gs_trainer_held(j->trainer);
+    return (train_bytes){.weights = held.weights,
+                         .optimizer = held.optimizer,
+                         .gradients = held.gradients + tape.gradients,
+                         .activations = tape.activations};
 }

@@ -3,6 +3,7 @@
  * (1) What is saved after step n leads to the same step n + 1 that would have followed.
  * (2) A validation comes before the checkpoint of its step, which so knows whether it was the best.
  * (3) A signal is looked at between steps; the second one ends the process where it stands. */
+#include "ranks.h"
 #include "train.h"
 
 #include <math.h>
@@ -78,9 +79,12 @@ static int validate(train_job *j, train_result *r, bool *best)
     return CLI_GO;
 }
 
+/* Rank 0 writes; the others give what they alone have. */
 static int save(train_job *j, train_result *r, bool best)
 {
     gs_error error = {0};
+    if (!j->saver && !j->o.zero)
+        return CLI_GO;
     const double start = train_now();
     const gs_status status =
         gs_saver_save(j->saver, j->trainer, &j->about, best ? GS_SAVE_BEST : 0, &error);
@@ -122,6 +126,8 @@ static int take_step(train_job *j, train_result *r)
     double start = begin;
     if (gs_loader_next(j->loader, &micro, &n, &error) != GS_OK) {
         r->ending = TRAIN_FAILED;
+        if (j->comm.size > 1) /* the others wait for this rank, which has nothing */
+            gs_trainer_step(j->trainer, NULL, 0, NULL);
         return cli_failed("%s", error.text);
     }
     lap(r, &start, TRAIN_DATA);
@@ -165,38 +171,32 @@ static int take_step(train_job *j, train_result *r)
     return CLI_GO;
 }
 
-/* The signal, of whichever rank: all are to end after the same step. */
-static int signal_seen(train_job *j)
-{
-    double seen = caught;
-    if (j->comm.size > 1 && gs_comm_max(&j->comm, j->ctx, &seen, 1) != GS_OK)
-        return 0; /* the next step will say what is wrong */
-    return (int)seen;
-}
-
-/* What follows a step: validation, then the checkpoint. */
-static int between_steps(train_job *j, train_result *r)
+/* What follows a step: validation, then the checkpoint. `signal` is what any rank has caught: all
+ * are to end after the same step. */
+static int between_steps(train_job *j, train_result *r, int signal)
 {
     const train_options *o = &j->o;
     const uint64_t step = j->about.step;
     const bool last = step >= o->steps;
-    bool best = false;
+    bool best = false, busy = false;
     int code = CLI_GO;
     double start = train_now();
     if (train_valid_possible(j) && (train_due(step, o->valid_every) || last)) {
         code = validate(j, r, &best);
+        busy = true;
         lap(r, &start, TRAIN_VALID);
     }
     if (o->patience > 0 && j->about.waits >= o->patience && !last)
         r->ending = TRAIN_EARLY;
-    else if (!last && (r->signal = signal_seen(j)) != 0)
+    else if (!last && (r->signal = signal) != 0)
         r->ending = TRAIN_STOPPED;
     const bool ends = last || r->ending != TRAIN_DONE;
-    if (code == CLI_GO && j->saver && (best || ends || train_due(step, o->checkpoint_every))) {
+    if (code == CLI_GO && o->checkpoint && (best || ends || train_due(step, o->checkpoint_every))) {
         code = save(j, r, best);
+        busy = true;
         lap(r, &start, TRAIN_SAVE);
     }
-    return code;
+    return busy ? ranks_agree(code, NULL) : code;
 }
 
 int train_loop(train_job *j, train_result *r)
@@ -210,12 +210,14 @@ int train_loop(train_job *j, train_result *r)
     int code = CLI_GO;
     catch_signals();
     /* a kill may have come between the checkpoint and its second name as the best */
-    if (j->saver && r->first > 0 && j->about.best_step == r->first)
-        code = save(j, r, true);
+    if (j->o.checkpoint && r->first > 0 && j->about.best_step == r->first)
+        code = ranks_agree(save(j, r, true), NULL);
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
         code = take_step(j, r);
+        int signal = caught;
+        code = ranks_agree(code, &signal);
         if (code == CLI_GO)
-            code = between_steps(j, r);
+            code = between_steps(j, r, signal);
     }
     gs_error error = {0};
     const double waits = train_now();

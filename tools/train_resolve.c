@@ -224,7 +224,6 @@ static char *config_text(const train_job *j)
 
 int train_job_open(train_job *j)
 {
-    j->comm = gs_comm_single();
     j->o.quiet |= j->comm.rank > 0;
     int code = train_check(&j->o);
     if (code == CLI_GO)
