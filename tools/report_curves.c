@@ -165,36 +165,26 @@ static void add_stairs(lines *l, const report *r, size_t run)
 {
     const report_run *u = &r->runs[run];
     const size_t places = u->n < POINTS ? u->n : POINTS;
-    chart_point *points = cli_resize(NULL, 5 * places * sizeof *points);
+    chart_point *points = cli_resize(NULL, (5 * places + 1) * sizeof *points);
     size_t n = 0;
-    double before = (double)NAN;
+    double level = (double)NAN;
     for (size_t k = 0; k < places; k++) {
         const size_t from = k * u->n / places, to = (k + 1) * u->n / places;
-        double low = (double)INFINITY, high = -(double)INFINITY, last = (double)NAN;
+        const double x = (double)u->steps[from].step;
+        double low = (double)INFINITY, high = -(double)INFINITY;
         for (size_t i = from; i < to; i++) {
             const double y = (double)u->steps[i].log2_scale;
-            if (isnan(y))
-                continue;
-            low = fmin(low, y);
-            high = fmax(high, y);
-            last = y;
+            low = isnan(y) ? low : fmin(low, y);
+            high = isnan(y) ? high : fmax(high, y);
         }
-        const double x = (double)u->steps[to - 1].step;
-        const double first = (double)u->steps[from].log2_scale;
-        if (isnan(last) || (low == high && low == before && k + 1 < places)) {
-            if (isnan(last) && !isnan(before))
-                points[n++] = (chart_point){.x = x, .y = (double)NAN};
-            before = last;
-            continue;
-        }
-        if (!isnan(before)) /* the level up to here */
-            points[n++] = (chart_point){.x = (double)u->steps[from].step, .y = before};
-        const double ys[] = {first, low, high, last};
-        for (size_t i = 0; i < 4; i++)
-            if (!isnan(ys[i]) && (i == 3 || low < high))
-                points[n++] = (chart_point){.x = x, .y = ys[i]};
-        before = last;
+        const double ys[] = {level, (double)u->steps[from].log2_scale, low, high,
+                             (double)u->steps[to - 1].log2_scale};
+        for (size_t i = 0; i < 5 && (low < high || high != level); i++)
+            points[n++] = (chart_point){.x = x, .y = isfinite(ys[i]) ? ys[i] : (double)NAN};
+        level = ys[4];
     }
+    if (u->n > 0)
+        points[n++] = (chart_point){.x = (double)u->steps[u->n - 1].step, .y = level};
     lines_add(l, r, run, points, n);
 }
 
@@ -263,8 +253,8 @@ void report_flushed(FILE *f, const report *r)
         add_means(&l, r, i, lost_of);
     chart_draw(f, &(chart){.id = "lost",
                            .title = "Share of gradients lost",
-                           .about = "Activation gradients that were not zero and became zero when "
-                                    "they were stored, of all that were not zero.",
+                           .about = "Of the activation gradients that were not zero, the share "
+                                    "that became zero when they were stored.",
                            .unit = CHART_SHARE,
                            .from_zero = true,
                            .series = l.at,

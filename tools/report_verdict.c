@@ -241,11 +241,14 @@ static void say_layers(FILE *f, const report_run *run)
                 l = swap;
             }
     }
-    for (size_t k = 0; k < 3 && top[k] && top[k]->lost > 0; k++)
+    size_t n = 0;
+    while (n < 3 && top[n] && top[n]->lost > 0)
+        n++;
+    for (size_t k = 0; k < n; k++)
         fprintf(f, "%s%s (%s)",
-                k == 0   ? ", most of all in "
-                : k == 1 ? ", "
-                         : " and ",
+                k == 0       ? ", most of all in "
+                : k + 1 == n ? " and "
+                             : ", ",
                 top[k]->name, report_percent(share, top[k]->lost / top[k]->samples));
 }
 
@@ -344,8 +347,9 @@ static void say_cost(FILE *f, const verdict *v)
                 v->reference->label, report_number(b, v->reference->loss));
     }
     if (!v->reference && v->n > 0 && v->at[0].steps > 0 && !is_broken(&v->at[0]))
-        fprintf(f, "It ended at a %s of %s; there is no other run to compare it with.\n",
-                loss_name(v), report_number(a, v->at[0].loss));
+        fprintf(f, "%s a %s of %s; there is no other run to compare it with.\n",
+                v->at[0].running ? "It has come to" : "It ended at", loss_name(v),
+                report_number(a, v->at[0].loss));
     say_skips(f, v);
     free(picked);
 }
@@ -391,6 +395,13 @@ static void say_gain(FILE *f, const group *g, const group *to)
         fprintf(f, ", in %s of its memory", report_percent(text, bytes));
 }
 
+static bool has_fixed_scale(const report_run *run)
+{
+    const char *scaler = report_value(&run->config, "scaler");
+    return scaler && (strcmp(scaler, "none") == 0 || strcmp(scaler, "guard") == 0 ||
+                      strncmp(scaler, "static", 6) == 0);
+}
+
 static void say_use_alone(FILE *f, const group *g)
 {
     if (g->steps == 0)
@@ -399,8 +410,12 @@ static void say_use_alone(FILE *f, const group *g)
         fputs("Look for the first step whose loss is not finite: no scale mends a loss that is not "
               "finite before it is scaled.\n",
               f);
-    else if (g->is_half && g->lost >= much)
+    else if (g->is_half && g->lost >= much && has_fixed_scale(g->first))
         fputs("A larger scale; a dynamic one finds it: --scaler pytorch or headroom.\n", f);
+    else if (g->is_half && g->lost >= much)
+        fputs("The scale already follows the gradients; what is lost all the same may not matter. "
+              "gradscale compare would tell, and whether bf16 does better.\n",
+              f);
     else if (wasted(g) >= 0.05)
         fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
     else
@@ -423,7 +438,9 @@ static void say_caveats(FILE *f, const verdict *v)
         fputs("With one seed each, a difference of a percent may be chance.\n", f);
     if (!v->is_validated)
         fputs("There was no validation: this goes by the training loss.\n", f);
-    if (running)
+    if (running && v->n == 1 && v->at[0].n == 1)
+        fputs("It has not ended: this is how things stand.\n", f);
+    else if (running)
         fprintf(f, "%zu of the runs %s not ended: this is how things stand.\n", running,
                 running == 1 ? "has" : "have");
 }
