@@ -36,6 +36,7 @@ static const char page_style[] =
     "font-weight:600}details.run>summary .soft{font-weight:400;font-size:.9rem}\n"
     ".runs th:first-child{position:sticky;left:0;background:var(--paper);z-index:1}"
     ".runs thead th:first-child{background:var(--card)}\n"
+    ".runs tbody th{white-space:normal;min-width:10em;max-width:45vw}\n"
     ".runs .swatch{margin-right:8px}.runs .scroll,.scroll.all{max-height:none}\n"
     ".differs th,.differs td{background:color-mix(in srgb,var(--subnormal) 14%,transparent)}"
     ".differs th{font-weight:650}\n"

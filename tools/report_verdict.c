@@ -292,8 +292,9 @@ static void say_lost(FILE *f, const verdict *v)
     else if (known > told)
         fprintf(f, "The other%s lost %s%s.\n", known > told + 1 ? "s" : "",
                 rest > 0 ? "at most " : "nothing", rest > 0 ? report_percent(share, rest) : "");
-    if (known < v->n)
-        fprintf(f, "What %zu of %zu lost is not known: no telemetry.\n", v->n - known, v->n);
+    for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
+        if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].lost))
+            fprintf(f, "%s\tis not known: no telemetry.\n", v->at[i].label);
     free(done);
 }
 
