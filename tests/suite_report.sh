@@ -69,7 +69,14 @@ check "a run that lost nothing has no map" has "Nothing was lost in any layer by
 check "dashes tell the runs apart" has '.s1.line{stroke-dasharray'
 log same -v name="fp16 none" -v precision=fp16 -v lost=0.0002 -v loss=0.1001
 check "two that are alike" page fp32 same
-check "it says so" says "It made no difference: all ended within 0.1% of fp32"
+check "it says so" says "It made no difference: all came within 0.1% of fp32"
+awk '/"step":21,/ { exit } 1' "$tmp/same.jsonl" >"$tmp/half.jsonl"
+check "one that is half way" page fp32 half
+check "is compared at the same step" says "It made no difference: all came within 0.1% of fp32"
+check "and said to go on" says "1 of the runs has not ended"
+awk '/"step":21,/ { exit } 1' "$tmp/none.jsonl" >"$tmp/half.jsonl"
+check "a bad one" page fp32 half
+check "stands where it does" says "10 times the loss of fp32 after as many steps"
 check "without fp32" page none dynamic
 check "the best is the measure" says "ended best of these; there is no fp32 run to compare them with"
 for seed in 1 2 3; do

@@ -92,6 +92,16 @@ static const report_run *reference_of(const report_run *run, const report_run *r
     return plain ? plain : best;
 }
 
+/* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
+static double ratio_to(const report_run *run, const report_run *reference)
+{
+    const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
+    const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
+    const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
+    const double loss = report_loss_at(run, at), other = report_loss_at(reference, at);
+    return other > 0 ? loss / other : (double)NAN;
+}
+
 static void make_groups(verdict *v, const report_run *runs, size_t n)
 {
     size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
@@ -111,8 +121,7 @@ static void make_groups(verdict *v, const report_run *runs, size_t n)
     for (size_t i = 0; i < n; i++) {
         const report_run *r = reference_of(&runs[i], runs, n);
         group *g = &v->at[group_of[i]];
-        const double ratio = r && r->loss > 0 ? runs[i].loss / r->loss : (double)NAN;
-        g->ratio += ratio / (double)g->n;
+        g->ratio += (r ? ratio_to(&runs[i], r) : (double)NAN) / (double)g->n;
     }
     for (size_t i = 0; i < v->n; i++) {
         group *g = &v->at[i];
@@ -163,6 +172,8 @@ static size_t say_labels(FILE *f, const verdict *v, const bool *picked)
         }
     return total;
 }
+
+static const char *came_to(const group *g) { return g->running ? "stands" : "ended"; }
 
 static bool is_broken(const group *g) { return g->finite < g->n; }
 
@@ -215,14 +226,14 @@ static void say_headline(FILE *f, const verdict *v)
         double most = 0;
         for (size_t i = 0; i < v->n; i++)
             most = fmax(most, fabs(v->at[i].ratio - 1));
-        fprintf(f, "It made no difference: all ended within %s of %s",
+        fprintf(f, "It made no difference: all came within %s of %s",
                 report_percent(share, fmax(most, 0.0001)), v->reference->label);
     } else {
         if (worst->lost >= much)
-            fprintf(f, "%s lost %s of its gradients and ended at ", worst->label,
-                    report_percent(share, worst->lost));
+            fprintf(f, "%s lost %s of its gradients and %s at ", worst->label,
+                    report_percent(share, worst->lost), came_to(worst));
         else
-            fprintf(f, "%s ended at ", worst->label);
+            fprintf(f, "%s %s at ", worst->label, came_to(worst));
         say_ratio(f, v, worst->ratio);
     }
 }
@@ -294,7 +305,7 @@ static void say_lost(FILE *f, const verdict *v)
                 rest > 0 ? "at most " : "nothing", rest > 0 ? report_percent(share, rest) : "");
     for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
         if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].lost))
-            fprintf(f, "%s\tis not known: no telemetry.\n", v->at[i].label);
+            fprintf(f, "%s\tnot known: it ran without telemetry.\n", v->at[i].label);
     free(done);
 }
 
@@ -336,10 +347,13 @@ static void say_cost(FILE *f, const verdict *v)
                 fprintf(f, " in %zu of %zu runs", g->n - g->finite, g->n);
             fputs(".\n", f);
         } else if (v->reference && g != v->reference && !picked[i]) {
-            fprintf(f, "%s\tended at a %s of %s against %s, ", g->label, loss_name(v),
-                    report_number(a, g->loss), report_number(b, v->reference->loss));
+            fprintf(f, "%s\t%s at a %s of %s, ", g->label, came_to(g), loss_name(v),
+                    report_number(a, g->loss));
             say_ratio(f, v, g->ratio);
-            fputs(".\n", f);
+            if (g->running || v->reference->running)
+                fputs(" after as many steps.\n", f);
+            else
+                fprintf(f, " (%s).\n", report_number(b, v->reference->loss));
         }
     }
     if (few > 0) {
@@ -455,7 +469,7 @@ static void say_use(FILE *f, const verdict *v)
         fprintf(f, "%s\tended best of these; there is no fp32 run to compare them with.\n",
                 best->label);
     } else if (best) {
-        fprintf(f, "%s\tended at ", best->label);
+        fprintf(f, "%s\t%s at ", best->label, came_to(best));
         say_ratio(f, v, best->ratio);
         say_gain(f, best, v->reference);
         fputs(".\n", f);
