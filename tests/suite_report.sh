@@ -174,6 +174,20 @@ check "5000 layers" page layers
 awk 'BEGIN { for (i = 0; i < 3000; i++) printf "["; print "" }' >>"$tmp/layers.jsonl"
 check "nested deeply" page layers
 
+# One character in every fifth line is another one.
+spoil()
+{
+    awk -v seed=$1 'BEGIN { srand(seed); odd = "{}[]\",:-+.eE019 <&\\n\033\377" }
+        rand() < 0.2 { p = int(rand() * length($0)); c = substr(odd, 1 + int(rand() * length(odd)), 1)
+            $0 = substr($0, 1, p) c substr($0, p + 2) } 1' "$tmp/fp32.jsonl" >"$tmp/spoiled.jsonl"
+    page spoiled
+}
+n=15
+[ -n "${GS_LONG:-}" ] && n=500
+for seed in $(seq $n); do
+    check "spoiled with seed $seed" spoil $seed
+done
+
 # ---- many steps ----
 n=50000
 [ -n "${GS_LONG:-}" ] && n=1000000

@@ -327,10 +327,20 @@ static void draw_range(FILE *f, const span *s, double y, const char *name, int t
     fputc('\n', f);
 }
 
+/* Share of all values, those that were zero before they were stored included. */
+static double zeros_of(const report_layer *l)
+{
+    double all = l->zero + l->bad;
+    for (size_t i = 0; i < l->n; i++)
+        all += l->counts[i];
+    return all > 0 ? l->zero / all : 0;
+}
+
 static void draw_ridges(FILE *f, const report_run *run, const choice *layers, const char *id)
 {
     const span s = span_of(run);
     const size_t start = common_start(run);
+    char text[32];
     const int height = (int)layers->n * RIDGE, every = s.high - s.low > 60 ? 20 : 10;
     static const int limits[] = {-24, -14, 16};
     fprintf(f,
@@ -351,8 +361,10 @@ static void draw_ridges(FILE *f, const report_run *run, const choice *layers, co
     for (size_t r = 0; r < layers->n; r++) {
         const double base = (double)(r + 1) * RIDGE;
         draw_name(f, run->layers[layers->at[r]].name + start, base - 4);
-        fprintf(f, "<line class=\"grid\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>\n", base,
+        fprintf(f, "<line class=\"grid\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>", base,
                 base);
+        fprintf(f, "<text x=\"100%%\" y=\"%.1f\" text-anchor=\"end\">%s zero</text>\n", base - 4,
+                report_percent(text, zeros_of(&run->layers[layers->at[r]])));
     }
     fprintf(f,
             "<svg width=\"100%%\" height=\"%d\" viewBox=\"0 0 %d %d\" "

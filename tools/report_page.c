@@ -336,8 +336,8 @@ void report_page(FILE *f, const void *what)
         {"lost", "Gradients lost", NULL, draw_losses_lost},
         {"exponents", "Where the gradients lie",
          "Magnitudes of the gradients as they were stored, that is times the scale, by power of "
-         "two. What FP16 makes of them is their colour; its range and that of BF16 are drawn "
-         "below.",
+         "two; on the right the share that is zero. The colour tells what FP16 makes of them; its "
+         "range and that of BF16 are drawn below.",
          report_exponents},
         {"speed", "Speed", NULL, report_speed},
         {"memory", "Memory", NULL, report_memory}};
