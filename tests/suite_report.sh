@@ -43,7 +43,7 @@ check "one run" page one
 for part in '<title>one run</title>' 'lang="en"' 'name="viewport"' 'prefers-color-scheme:dark' '@media print' \
     'class="skip"' '>Training loss<' '>Validation loss<' '>Validation accuracy<' '>Scale of the loss<' \
     '>Share of gradients lost<' '>By layer<' '>Where the gradients lie<' '>Items a second<' \
-    '>Where the time went<' '>Bytes by use<' '>Settings<' '<summary>The numbers</summary>' \
+    '>Where the time went<' '>Bytes by use<' '>Settings<' '<details class="numbers">' \
     'step 20, scale 2^16: skipped' 'step 15, scale 2^16: run again' 'fc1.weight' '>FP16<' '>BF16<' \
     'class="band s0"' '>pytorch</td>' 'cpu test'; do
     check "it has $part" has "$part"
@@ -173,6 +173,11 @@ awk 'BEGIN { printf "{\"event\":\"layers\",\"step\":1,\"layers\":["; for (i = 0;
 check "5000 layers" page layers
 awk 'BEGIN { for (i = 0; i < 3000; i++) printf "["; print "" }' >>"$tmp/layers.jsonl"
 check "nested deeply" page layers
+
+awk 'BEGIN { for (i = 0; i < 100000; i++) x = x "long"; printf "{\"event\":\"layers\",\"step\":1,\"layers\":["
+    for (i = 0; i < 9; i++) printf "%s{\"name\":\"%s%d\",\"flushed\":0.5}", i ? "," : "", x, i; print "]}" }' >"$tmp/names.jsonl"
+check "names of 400 kB" page names
+check "are none" test "$(wc -c <"$page")" -lt 50000
 
 # One character in every fifth line is another one.
 spoil()

@@ -43,7 +43,7 @@ const char chart_style[] =
     ".p0{--c:var(--r0)}.p1{--c:var(--r4)}.p2{--c:var(--r2)}.p3{--c:var(--r3)}.p4{--c:var(--r6)}"
     ".p5{--c:var(--r1)}.p6{--c:var(--r5)}.p7{--c:var(--r7)}\n"
     ".part{fill:var(--c)}i.part{background:var(--c)}\n"
-    "@media print{details{display:none}}\n";
+    "@media print{.numbers{display:none}}\n";
 
 /* ---- axes ---- */
 
@@ -343,15 +343,13 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
         if (c->series[s].n > 0 && (longest->n == 0 || c->series[s].at[c->series[s].n - 1].x >
                                                           longest->at[longest->n - 1].x))
             longest = &c->series[s];
-    fputs("<details><summary>The numbers</summary><div class=\"scroll\" tabindex=\"0\"><table>"
-          "<thead><tr><th scope=\"col\">step</th>",
-          f);
-    for (size_t s = 0; s < c->n; s++) {
-        fputs("<th scope=\"col\">", f);
-        html_escape(f, c->series[s].name);
-        fputs("</th>", f);
-    }
-    fputs("</tr></thead><tbody>\n", f);
+    const char **titles = cli_resize(NULL, (c->n + 2) * sizeof *titles);
+    titles[0] = "step";
+    for (size_t s = 0; s < c->n; s++)
+        titles[s + 1] = c->series[s].name;
+    titles[c->n + 1] = NULL;
+    html_table_begin(f, NULL, titles);
+    free(titles);
     const size_t rows = longest->n < ROWS ? longest->n : ROWS;
     for (size_t r = 0; r < rows; r++) {
         const double at = longest->at[rows > 1 ? r * (longest->n - 1) / (rows - 1) : 0].x;
@@ -362,7 +360,7 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
             fprintf(f, "<td>%s</td>", y_text(text, c, value_at(&c->series[s], at)));
         fputs("</tr>\n", f);
     }
-    fputs("</tbody></table></div></details>\n", f);
+    html_table_end(f, NULL);
 }
 
 void chart_draw(FILE *f, const chart *c)
