@@ -131,7 +131,7 @@ typedef struct train_result {
     train_ending ending;
     uint64_t first;        /* step before the first */
     double loss, accuracy; /* of the last validation; else the last step's, and NaN */
-    double shown;          /* the loss, smoothed for the eye */
+    double shown, pace;    /* loss and seconds per item, smoothed for the eye */
     uint64_t items;        /* images or tokens, of this process's run */
     double seconds, phases[TRAIN_PHASES];
     double scale;

@@ -110,6 +110,11 @@ static void lap(train_result *r, double *start, int phase)
     *start = time;
 }
 
+static double smooth(double mean, double x)
+{
+    return !isfinite(x) ? mean : isnan(mean) ? x : 0.95 * mean + 0.05 * x;
+}
+
 static int fail_step(train_job *j, train_result *r, gs_status status)
 {
     r->ending = TRAIN_FAILED;
@@ -149,8 +154,8 @@ static int take_step(train_job *j, train_result *r)
     r->scale = row.scale;
     r->loss = row.loss;
     r->accuracy = (double)NAN;
-    if (isfinite(row.loss))
-        r->shown = isnan(r->shown) ? row.loss : 0.95 * r->shown + 0.05 * row.loss;
+    r->shown = smooth(r->shown, row.loss);
+    r->pace = smooth(r->pace, step.seconds / (double)items);
     train_log_step(j, r, &row, &step);
     if (!j->o.quiet)
         train_show_progress(j, r, &step);
@@ -205,6 +210,7 @@ int train_loop(train_job *j, train_result *r)
                         .loss = (double)NAN,
                         .accuracy = (double)NAN,
                         .shown = (double)NAN,
+                        .pace = (double)NAN,
                         .scale = gs_scaler_scale(gs_trainer_scaler(j->trainer))};
     const double start = train_now();
     int code = CLI_GO;
