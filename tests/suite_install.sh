@@ -49,6 +49,7 @@ for how in shared static; do
 done
 check "the header's version" grep -q "^#define GS_VERSION_MINOR $(echo "$version" | cut -d. -f2)$" \
     "$root/opt/gs/include/gradscale/base.h"
+check "the sources, as a text to learn" cmp src/train/step.c "$root/opt/gs/share/gradscale/src/train/step.c"
 check "the program" test -x "$root/opt/gs/bin/gradscale"
 
 # The examples, as a reader would build them. They need no arguments.
@@ -59,7 +60,7 @@ for source in examples/*.c examples/*.cpp; do
     *) compile="$cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror" ;;
     esac
     need=gradscale
-    grep -qE 'gradscale/(io|train)\.h' "$source" && need=gradscale_train
+    grep -qE 'gradscale/(io|train|data)\.h' "$source" && need=gradscale_train
     check "builds $source" $compile $(pkg-config --cflags $need) -o "$tmp/example" "$source" \
         $(pkg-config --libs $need) -lm
     check "runs $source" "$tmp/example"
