@@ -60,9 +60,9 @@ SUITES  := $(filter-out $(addprefix %/,checkkern checkrows checkoptim test_num t
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
-             test_scaler_steps test_scaler_edges test_gemm test_math test_rows test_optim test_parity checkkern checkrows \
-             checkoptim),$(SUITES))
+ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves lists lists_values lists_bad exponents \
+             scaler scaler_policies scaler_state scaler_steps scaler_users scaler_groups scaler_edges gemm \
+             math rows optim optim_rules parity) checkkern checkrows checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))

@@ -35,10 +35,10 @@ END { exit found != 1 }'
 relevant()
 {
     case $1 in
-    base) set -- test_base test_oom test_lists ;;
-    num) set -- test_num test_halves test_lists checkkern ;;
-    kernel) set -- test_lists test_oom checkkern test_optim checkoptim ;;
-    optim) set -- test_optim test_parity checkoptim ;;
+    base) set -- test_base test_oom test_lists test_lists_bad ;;
+    num) set -- test_num test_halves test_lists test_lists_values checkkern ;;
+    kernel) set -- test_lists test_lists_values test_lists_bad test_oom checkkern test_optim checkoptim ;;
+    optim) set -- test_optim test_optim_rules test_parity checkoptim ;;
     *) set -- $(grep "_$1" "$work/times" | sort -n | cut -d' ' -f2) ;;
     esac
     echo "$@"
