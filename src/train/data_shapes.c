@@ -6,8 +6,7 @@
 #include <string.h>
 
 enum { SIDE = 32, VALID_ITEMS = 1024, MOST_SHAPES = 3 };
-#define MEAN      0.172f
-#define DEVIATION 0.453f
+static const float NOISE = 0.1f; /* its deviation: a shape is 1, what lies behind it 0 */
 enum { BACKGROUND, DISC, SQUARE, TRIANGLE, CLASSES };
 
 typedef struct shapes {
@@ -83,11 +82,11 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
         const figure f = {.class = DISC + (int)(bits(&state) % 3),
                           .x = uniform(&state, 4, SIDE - 4),
                           .y = uniform(&state, 4, SIDE - 4),
-                          .radius = uniform(&state, 4, 7)};
+                          .radius = uniform(&state, 2.5f, 4.5f)};
         draw(x, targets, &f);
     }
     for (int i = 0; i < SIDE * SIDE; i++)
-        x[i] = (x[i] + 0.25f * noise(&state) - MEAN) / DEVIATION;
+        x[i] += NOISE * noise(&state);
     return GS_OK;
 }
 
