@@ -129,7 +129,7 @@ static bool make_axes(axis *x, axis *y, const chart *c)
         x->low -= 1;
         x->high += 1;
     }
-    if (x->low > 0 && x->low < 0.05 * x->high)
+    if (x->low > 0 && x->low < 0.2 * x->high)
         x->low = 0;
     x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
     y->is_log = c->may_be_log && y->low > 0 && y->high / y->low >= 8;

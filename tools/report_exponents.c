@@ -179,12 +179,18 @@ static bool has_no_ridges(const report_run *run) { return !has_ridges(run); }
 void report_exponents(FILE *f, const report *r)
 {
     layers_choice *first = cli_resize(NULL, sizeof *first), *rest = cli_resize(NULL, sizeof *rest);
-    size_t worst = r->n;
+    size_t worst = r->n, plain = r->n; /* are shown: what was lost, and what there was to lose */
     char id[32];
-    for (size_t i = 0; i < r->n; i++)
-        if (has_ridges(&r->runs[i]) && (worst == r->n || r->runs[i].lost > r->runs[worst].lost))
+    for (size_t i = r->n; i-- > 0;) {
+        const report_run *run = &r->runs[i];
+        if (!has_ridges(run))
+            continue;
+        if (!report_is_half(run))
+            plain = i;
+        else if (worst == r->n || !(run->lost < r->runs[worst].lost))
             worst = i;
-    if (worst < r->n)
+    }
+    if (worst < r->n || plain < r->n)
         fputs("<ul class=\"legend\"><li><i style=\"background:var(--lost)\"></i>zero in FP16</li>"
               "<li><i style=\"background:var(--subnormal)\"></i>subnormal</li><li><i "
               "style=\"background:var(--normal)\"></i>normal</li><li><i "
@@ -195,7 +201,8 @@ void report_exponents(FILE *f, const report *r)
         if (!has_ridges(run))
             continue;
         layers_choose(first, rest, run, has_counts);
-        fprintf(f, "<details class=\"run\"%s><summary>", i == worst ? " open=\"open\"" : "");
+        fprintf(f, "<details class=\"run\"%s><summary>",
+                i == worst || i == plain ? " open=\"open\"" : "");
         html_escape(f, run->name);
         fprintf(f, " <span class=\"soft\">step %" PRIu64, run->exponents_step);
         if (run->exponents_scale > 0)
