@@ -89,6 +89,10 @@ check "and more than one" not says "With one seed each"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
 check "a loss that is not finite" page fp32 nan
 check "is the headline" says "fp16 none did not end with a finite loss"
+sed 's/"loss":[0-9.e-]*/"loss":-1/' "$tmp/fp32.jsonl" >"$tmp/negative.jsonl"
+sed 's/"loss":[0-9.e-]*/"loss":-2/; s/fp32/fp16/g' "$tmp/fp32.jsonl" >"$tmp/below.jsonl"
+check "losses below zero" page negative below
+check "are not measured by ratios" says "a loss that cannot be compared with that of fp32"
 many=$(for i in $(seq 40); do echo one; done)
 check "forty runs" page $many
 check "its title" "$program" report --output "$page" --title "A <b> & 'c'" "$tmp/one.jsonl"
@@ -163,7 +167,9 @@ evil='</title><script>alert(1)</script><!--]]>&quot;\"\u0000' # the NUL makes a 
 log script -v name='<script>alert(1)</script>\\u001b[31m\\u202e\\u009b' -v precision='\\"><img src=x onerror=1>'
 sed 's/fc1.weight/<svg onload=x>\&amp;/g' "$tmp/script.jsonl" >"$tmp/evil.jsonl"
 printf '{"event":"run","name":"%s"}\n' "$evil" >>"$tmp/evil.jsonl"
+printf '{"event":"layers","step":41,"layers":[{"name":"a\\nb\\tc","flushed":1}]}\n' >>"$tmp/evil.jsonl"
 check "names that are code" page evil
+check "of one line" has "a?b?c"
 check "are text" has '&lt;script&gt;alert(1)&lt;/script&gt;?[31m??'
 check "of layers too" has '&lt;svg onload=x&gt;&amp;amp;'
 { cat "$tmp/bare.jsonl"; printf '{"step":41,"loss":1,"x":"'; head -c 9000000 /dev/zero | tr '\0' x; printf '"}\n'; } >"$tmp/long.jsonl"

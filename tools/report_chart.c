@@ -29,7 +29,8 @@ const char chart_style[] =
     ".hollow{fill:var(--paper);stroke:var(--c);stroke-width:2}\n"
     ".grid{stroke:var(--line);stroke-width:1;shape-rendering:crispEdges}\n"
     "figure>svg.plot{width:calc(100% - 64px);margin:10px 0 0 52px;overflow:visible}\n"
-    ".plot text{font-size:12px;font-variant-numeric:tabular-nums}\n"
+    ".plot text{font-size:12px;font-variant-numeric:tabular-nums;paint-order:stroke;"
+    "stroke:var(--paper);stroke-width:3px;stroke-linejoin:round}\n"
     ".legend{list-style:none;margin:8px 0 0;padding:0;display:flex;flex-wrap:wrap;gap:2px 18px;"
     "font-size:.85rem;color:var(--soft)}.legend li{display:flex;gap:7px;align-items:center}\n"
     ".swatch{flex:none;width:30px;height:12px;display:inline-block;vertical-align:-1px;"
@@ -101,8 +102,8 @@ static double place(const axis *a, double value)
 
 static void range_of(double *low, double *high, const chart *c, bool of_x)
 {
-    *low = INFINITY;
-    *high = -INFINITY;
+    *low = (double)INFINITY;
+    *high = -(double)INFINITY;
     for (size_t s = 0; s < c->n; s++)
         for (size_t i = 0; i < c->series[s].n; i++) {
             const chart_point *p = &c->series[s].at[i];
@@ -129,7 +130,7 @@ static bool make_axes(axis *x, axis *y, const chart *c)
         x->low -= 1;
         x->high += 1;
     }
-    if (x->low > 0 && x->low < 0.05 * x->high)
+    if (x->low > 0 && x->low < 0.2 * x->high)
         x->low = 0;
     x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
     y->is_log = c->may_be_log && y->low > 0 && y->high / y->low >= 8;

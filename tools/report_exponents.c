@@ -20,21 +20,34 @@ static const char *fate(int e)
     return e > 15 ? "overflow" : e >= -14 ? "normal" : e >= -24 ? "subnormal" : "lost";
 }
 
+static double highest(const report_layer *l)
+{
+    double most = 0;
+    for (size_t i = 0; i < l->n; i++)
+        most = fmax(most, l->counts[i]);
+    return most;
+}
+
 typedef struct span {
     int low, high; /* exponents that are drawn, both included */
 } span;
 
-/* What holds values, and FP16's range in any case. */
-static span span_of(const report_run *run)
+/* FP16's range, and what of any run can be seen: the same for all, so that they can be compared. */
+static span span_of(const report *r)
 {
+    static const double visible = 0.005; /* of the layer's highest bar */
     span s = {-28, 17};
-    for (size_t l = 0; l < run->layer_count; l++)
-        for (size_t i = 0; i < run->layers[l].n; i++)
-            if (run->layers[l].counts[i] > 0) {
-                const int e = run->layers[l].first + (int)i;
-                s.low = e < s.low ? e : s.low;
-                s.high = e > s.high ? e : s.high;
-            }
+    for (size_t k = 0; k < r->n; k++)
+        for (size_t l = 0; l < r->runs[k].layer_count; l++) {
+            const report_layer *x = &r->runs[k].layers[l];
+            const double most = highest(x);
+            for (size_t i = 0; i < x->n; i++)
+                if (x->counts[i] > visible * most) {
+                    const int e = x->first + (int)i;
+                    s.low = e < s.low ? e : s.low;
+                    s.high = e > s.high ? e : s.high;
+                }
+        }
     return s;
 }
 
@@ -45,13 +58,11 @@ static double percent_at(const span *s, double e)
 
 static void draw_ridge(FILE *f, const report_layer *l, const span *s, double base)
 {
-    double most = 1;
-    for (size_t i = 0; i < l->n; i++)
-        most = fmax(most, l->counts[i]);
+    const double most = fmax(highest(l), 1);
     for (size_t i = 0; i < l->n; i++) {
         const int e = l->first + (int)i;
         const double h = fmax((RIDGE - 6) * l->counts[i] / most, 0.8);
-        if (l->counts[i] > 0)
+        if (l->counts[i] > 0 && e >= s->low && e <= s->high)
             fprintf(f, "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\".84\" height=\"%.1f\"/>",
                     fate(e), e - s->low + 0.08, base - h, h);
     }
@@ -88,9 +99,9 @@ static double zeros_of(const report_layer *l)
     return all > 0 ? l->zero / all : 0;
 }
 
-static void draw_ridges(FILE *f, const report_run *run, const layers_choice *layers, const char *id)
+static void draw_ridges(FILE *f, const report_run *run, const layers_choice *layers, span s,
+                        const char *id)
 {
-    const span s = span_of(run);
     const size_t start = layers_start(run);
     char text[32];
     const int height = (int)layers->n * RIDGE, every = s.high - s.low > 60 ? 20 : 10;
@@ -179,12 +190,19 @@ static bool has_no_ridges(const report_run *run) { return !has_ridges(run); }
 void report_exponents(FILE *f, const report *r)
 {
     layers_choice *first = cli_resize(NULL, sizeof *first), *rest = cli_resize(NULL, sizeof *rest);
-    size_t worst = r->n;
+    size_t worst = r->n, plain = r->n; /* are shown: what was lost, and what there was to lose */
+    const span s = span_of(r);
     char id[32];
-    for (size_t i = 0; i < r->n; i++)
-        if (has_ridges(&r->runs[i]) && (worst == r->n || r->runs[i].lost > r->runs[worst].lost))
+    for (size_t i = r->n; i-- > 0;) {
+        const report_run *run = &r->runs[i];
+        if (!has_ridges(run))
+            continue;
+        if (!report_is_half(run))
+            plain = i;
+        else if (worst == r->n || !(run->lost < r->runs[worst].lost))
             worst = i;
-    if (worst < r->n)
+    }
+    if (worst < r->n || plain < r->n)
         fputs("<ul class=\"legend\"><li><i style=\"background:var(--lost)\"></i>zero in FP16</li>"
               "<li><i style=\"background:var(--subnormal)\"></i>subnormal</li><li><i "
               "style=\"background:var(--normal)\"></i>normal</li><li><i "
@@ -195,7 +213,8 @@ void report_exponents(FILE *f, const report *r)
         if (!has_ridges(run))
             continue;
         layers_choose(first, rest, run, has_counts);
-        fprintf(f, "<details class=\"run\"%s><summary>", i == worst ? " open=\"open\"" : "");
+        fprintf(f, "<details class=\"run\"%s><summary>",
+                r->n <= 3 || i == worst || i == plain ? " open=\"open\"" : "");
         html_escape(f, run->name);
         fprintf(f, " <span class=\"soft\">step %" PRIu64, run->exponents_step);
         if (run->exponents_scale > 0)
@@ -206,11 +225,11 @@ void report_exponents(FILE *f, const report *r)
         }
         fputs("</span></summary>\n", f);
         snprintf(id, sizeof id, "exp%zu", i);
-        draw_ridges(f, run, first, id);
+        draw_ridges(f, run, first, s, id);
         if (rest->n > 0) {
             fprintf(f, "<details><summary>%zu more layers</summary>\n", rest->n);
             snprintf(id, sizeof id, "expmore%zu", i);
-            draw_ridges(f, run, rest, id);
+            draw_ridges(f, run, rest, s, id);
             fputs("</details>\n", f);
         }
         draw_ridge_table(f, run);

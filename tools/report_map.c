@@ -149,7 +149,10 @@ static bool lost_nothing(const report_run *run)
 {
     return run->cell_count > 0 && !lost_anything(run);
 }
-static bool has_no_cells(const report_run *run) { return run->cell_count == 0; }
+static bool has_no_cells(const report_run *run)
+{
+    return run->cell_count == 0 && report_is_half(run);
+}
 static bool has_map(const report_run *run) { return run->cell_count > 0 && lost_anything(run); }
 
 void report_map(FILE *f, const report *r)

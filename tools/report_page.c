@@ -36,7 +36,7 @@ static const char page_style[] =
     "font-weight:600}details.run>summary .soft{font-weight:400;font-size:.9rem}\n"
     ".runs th:first-child{position:sticky;left:0;background:var(--paper);z-index:1}"
     ".runs thead th:first-child{background:var(--card)}\n"
-    ".runs tbody th{white-space:normal;min-width:10em;max-width:45vw}\n"
+    ".runs tbody th{white-space:normal;min-width:12em;max-width:50vw}\n"
     ".runs "
     ".swatch{margin-right:8px}section>.scroll,details:not(.numbers)>.scroll{max-height:none}\n"
     ".differs th,.differs td{background:color-mix(in srgb,var(--subnormal) 14%,transparent)}"
@@ -333,7 +333,7 @@ void report_page(FILE *f, const void *what)
         {"exponents", "Where the gradients lie",
          "Magnitudes of the gradients as they were stored, that is times the scale, by power of "
          "two; on the right the share that is zero. The colour tells what FP16 makes of them; its "
-         "range and that of BF16 are drawn below.",
+         "range and that of BF16 are drawn below. Tails too thin to see are cut.",
          report_exponents},
         {"speed", "Speed", NULL, report_speed},
         {"memory", "Memory", NULL, report_memory}};
