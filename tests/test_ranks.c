@@ -538,8 +538,7 @@ static void test_overflow(void)
                 CHECK_MSG(t->status[r] == GS_OK, "%s", t->error[r].text);
                 CHECK(t->rows[r][1].report.verdict.action == GS_APPLY);
                 CHECK(t->rows[r][2].report.verdict.action == GS_SKIP);
-                CHECK(t->rows[r][2].report.verdict.reason ==
-                      t->rows[0][2].report.verdict.reason);
+                CHECK(t->rows[r][2].report.verdict.reason == t->rows[0][2].report.verdict.reason);
                 CHECK(t->rows[r][3].scale == t->rows[0][3].scale);
                 CHECK(t->rows[r][4].report.verdict.action == GS_APPLY);
             }
@@ -599,6 +598,7 @@ static void test_cut(void)
 }
 
 TESTS({"sums", test_sums}, {"numbers", test_numbers}, {"same_bits", test_same_bits},
-      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items}, {"checkpoints", test_checkpoints},
-      {"compression", test_compression}, {"overflow", test_overflow}, {"errors", test_errors},
-      {"divergence", test_divergence}, {"cut", test_cut})
+      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items},
+      {"checkpoints", test_checkpoints}, {"compression", test_compression},
+      {"overflow", test_overflow}, {"errors", test_errors}, {"divergence", test_divergence},
+      {"cut", test_cut})

@@ -653,5 +653,4 @@ TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_
       {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
       {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
       {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"autocast", test_autocast}, {"wgrad", test_wgrad},
-      {"half_memory", test_half_memory})
+      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory})

@@ -325,16 +325,15 @@ int train_job_make(train_job *j, const char *checkpoint)
     static const gs_dtype wires[] = {GS_F32, GS_F16, GS_BF16};
     const train_options *o = &j->o;
     gs_error error = {0};
-    gs_trainer_config config = {.tape = {.mode = (gs_mode)(o->mode - 1),
-                                         .half = j->half,
-                                         .wgrad_f32 = o->wgrad,
-                                         .telemetry = o->telemetry_every > 0},
-                                .comm = &j->comm,
-                                .ranks = {.wire = wires[o->compress],
-                                          .zero = o->zero,
-                                          .compare = o->compare_every},
-                                .seed = o->seed,
-                                .loss_weight = o->loss_weight};
+    gs_trainer_config config = {
+        .tape = {.mode = (gs_mode)(o->mode - 1),
+                 .half = j->half,
+                 .wgrad_f32 = o->wgrad,
+                 .telemetry = o->telemetry_every > 0},
+        .comm = &j->comm,
+        .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
+        .seed = o->seed,
+        .loss_weight = o->loss_weight};
     int code = make_settings(j, &config);
     cli_machine machine = o->machine;
     if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */

@@ -128,14 +128,14 @@ static const cli_option now_rows[] = {
     {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true},
     {0}};
 
-const cli_option train_rows[] = {{"what", NULL, NULL, CLI_SECTION(job_rows)},
-                                 {"precision", NULL, NULL, CLI_SECTION(precision_rows)},
-                                 {"training", NULL, NULL, CLI_SECTION(training_rows)},
-                                 {"output", NULL, NULL, CLI_SECTION(output_rows)},
-                                 {"ranks (mpirun -n N gradscale train ...)", NULL, NULL,
-                                  CLI_SECTION(rank_rows)},
-                                 {"this run", NULL, NULL, CLI_SECTION(now_rows)},
-                                 {0}};
+const cli_option train_rows[] = {
+    {"what", NULL, NULL, CLI_SECTION(job_rows)},
+    {"precision", NULL, NULL, CLI_SECTION(precision_rows)},
+    {"training", NULL, NULL, CLI_SECTION(training_rows)},
+    {"output", NULL, NULL, CLI_SECTION(output_rows)},
+    {"ranks (mpirun -n N gradscale train ...)", NULL, NULL, CLI_SECTION(rank_rows)},
+    {"this run", NULL, NULL, CLI_SECTION(now_rows)},
+    {0}};
 
 /* ---- reading ---- */
 

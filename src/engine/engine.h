@@ -53,7 +53,7 @@ struct gs_tape {
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
     struct gsi_buffer *spares[2]; /* outside and inside of segments */
-    gsi_passed_fn *passed; /* NULL: nobody asks */
+    gsi_passed_fn *passed;        /* NULL: nobody asks */
     void *passed_user;
     struct gsi_use *uses; /* newest first, each weight once */
     gs_value poison;

@@ -2,9 +2,9 @@
  *
  * (1) Every rank makes the same calls of the network in the same order, whatever goes wrong on it:
  *     told, the buckets from the last to the first, what was seen, shared weights.
- * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step reads
- *     the same numbers in the same order with ZeRO-1 and without.
- * (3) What leads to the verdict is gathered and folded in rank order on every rank. */
+ * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
+ * reads the same numbers in the same order with ZeRO-1 and without. (3) What leads to the verdict
+ * is gathered and folded in rank order on every rank. */
 #include "train/team.h"
 
 #include "engine/engine.h"
@@ -85,8 +85,7 @@ gs_status gsi_team_create(gs_trainer *t, const gs_trainer_config *config)
 {
     t->team = gsi_new(&t->ctx->heap, sizeof *t->team);
     if (t->team) {
-        *t->team = (gsi_team){.how = config->ranks,
-                              .zero = config->ranks.zero && t->comm.size > 1};
+        *t->team = (gsi_team){.how = config->ranks, .zero = config->ranks.zero && t->comm.size > 1};
         if (t->team->how.compare == 0)
             t->team->how.compare = 100;
     }
@@ -135,7 +134,8 @@ gs_held gs_trainer_held(const gs_trainer *t)
     const gsi_shard *s = &t->team->shard;
     size_t n;
     const gs_weight *stepped = gsi_team_stepped(t, &n);
-    gs_held held = {.weights = bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
+    gs_held held = {.weights =
+                        bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
                     .gradients = bytes_of(gs_store_grads(t->store))};
     if (t->team->reducer)
         held.gradients += gs_reducer_bytes(t->team->reducer);

@@ -70,8 +70,7 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (status == GS_OK)
         status = gs_scaler_set(&t->scaler, half, &ctx->error);
     if (status == GS_OK)
-        status = gs_store_create(&t->store, ctx, m->entries, m->n,
-                                 types_of(config, t->comm.size));
+        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(config, t->comm.size));
     if (status == GS_OK)
         status = gsi_team_create(t, config);
     if (status != GS_OK)
