@@ -93,8 +93,8 @@ void cli_warn(const char *format, ...)
 int cli_fail_status(gs_status status, const gs_error *error)
 {
     const char *text = error && error->text[0] ? error->text : gs_status_meaning(status);
-    const bool failed = status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD ||
-                        status == GS_ERANK;
+    const bool failed =
+        status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD || status == GS_ERANK;
     return failed ? cli_failed("%s", text) : cli_fail("%s", text);
 }
 
