@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing, by group: deps.sh build test arm ci mpi. Says nothing when all is there.
+# Installs what is missing, by group: deps.sh build test arm browser mpi ci. Says nothing when all is there.
 # Where there is no apt-get, or no right to use it, it says what is missing and lets the build try.
 
 packages=
@@ -8,10 +8,11 @@ for group; do
     build) packages="$packages gcc make libc6-dev zlib1g-dev libjansson-dev" ;;
     test) packages="$packages g++ pkg-config" ;;
     arm) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
+    browser) packages="$packages chromium fonts-dejavu-core" ;;
     ci) packages="$packages clang clang-format libclang-rt-14-dev" ;;
     mpi) packages="$packages libopenmpi-dev openmpi-bin libmpich-dev mpich" ;;
     *)
-        echo "deps.sh: no group $group: build, test, arm, ci, mpi" >&2
+        echo "deps.sh: no group $group: build, test, arm, browser, mpi, ci" >&2
         exit 2
         ;;
     esac
@@ -38,6 +39,7 @@ is_there()
     libopenmpi-dev | libmpich-dev) command -v mpicc ;; # either will do
     openmpi-bin | mpich) command -v mpirun ;;
     libc6-dev-arm64-cross | libclang-rt-*) ;; # they come with their compilers
+    fonts-*) ;;                               # any will do
     *) command -v "$1" ;;
     esac >/dev/null
 }

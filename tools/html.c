@@ -36,7 +36,7 @@ static const char style_of_all[] =
     ".overflow{fill:var(--overflow)}\n"
     ".bad{border-left:4px solid var(--lost);padding:4px 12px;margin:12px 0}\n"
     ".scroll{overflow:auto;max-height:420px;border:1px solid var(--line);border-radius:8px}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.85rem;"
+    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.85rem;"
     "font-variant-numeric:tabular-nums}\n"
     "thead th{position:sticky;top:0;background:var(--card);font-weight:600}\n"
     "th,td{padding:5px 12px;text-align:right;white-space:nowrap;"
@@ -89,6 +89,27 @@ void html_begin(FILE *f, const char *title, const char *const *styles)
 }
 
 void html_end(FILE *f) { fputs("</main>\n</body>\n</html>\n", f); }
+
+void html_table_begin(FILE *f, const char *label, const char *const *titles)
+{
+    if (!label)
+        fputs("<details class=\"numbers\"><summary>The numbers</summary>", f);
+    fprintf(f,
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table><thead>"
+            "<tr>",
+            label ? label : "numbers");
+    for (; *titles; titles++) {
+        fputs("<th scope=\"col\">", f);
+        html_escape(f, *titles);
+        fputs("</th>", f);
+    }
+    fputs("</tr></thead><tbody>\n", f);
+}
+
+void html_table_end(FILE *f, const char *label)
+{
+    fprintf(f, "</tbody></table></div>%s\n", label ? "" : "</details>");
+}
 
 /* What is there and not a file, a device or a pipe, cannot be replaced: it is written to. */
 static bool is_replaceable(const char *path)

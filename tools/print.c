@@ -266,7 +266,6 @@ static int terminal_width(void)
 
 void cli_progress(double done, double total, const char *format, ...)
 {
-    enum { BAR = 20 };
     static const double interval = 0.1; /* s: what the eye can follow */
     const char *term = getenv("TERM");
     if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
@@ -295,11 +294,12 @@ void cli_progress(double done, double total, const char *format, ...)
             snprintf(left, sizeof left, "  %d:%02d left", s / 60, s % 60);
     }
     char whole[640];
-    const int filled = (int)(part * BAR);
+    const int columns = terminal_width(), length = columns < 100 ? 10 : 20;
+    const int filled = (int)(part * length);
     static const char hashes[] = "####################", dots[] = "....................";
-    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, BAR - filled, dots,
+    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, length - filled, dots,
              (int)(100 * part), text, left);
-    fprintf(stderr, "\r%.*s\033[K", terminal_width() - 1, whole);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, whole);
     fflush(stderr);
 }
 

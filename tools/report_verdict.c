@@ -1,5 +1,5 @@
 /* The verdict in words. */
-#include "report.h"
+#include "report_groups.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,125 +12,6 @@ static const double same = 0.01, worse = 0.05;
 static const double some = 0.0001, much = 0.01; /* shares of gradients lost */
 static const double faster = 0.05;              /* timings of a shared machine are no better */
 
-/* Runs that differ in nothing but the seed. Means over them. */
-typedef struct group {
-    const report_run *first;
-    char label[96];
-    size_t n, steps, finite, running;
-    double loss, rate, bytes, lost, ratio; /* ratio: to the reference's loss */
-    uint64_t skipped, retried;
-    bool is_half;
-} group;
-
-typedef struct verdict {
-    group *at;
-    size_t n;
-    const group *reference; /* NULL: nothing to compare with */
-    bool is_validated;
-} verdict;
-
-/* ---- groups ---- */
-
-static bool is_same_job(const report_run *a, const report_run *b)
-{
-    static const char *const apart[] = {"seed",   "log",         "report", "checkpoint", "resume",
-                                        "config", "tensorboard", "csv",    "name"};
-    if (a->config.n == 0 || a->config.n != b->config.n)
-        return false;
-    for (size_t i = 0; i < a->config.n; i++) {
-        bool matters = true;
-        for (size_t k = 0; k < sizeof apart / sizeof apart[0]; k++)
-            matters &= strcmp(a->config.at[i].key, apart[k]) != 0;
-        const char *other = report_value(&b->config, a->config.at[i].key);
-        if (matters && (!other || strcmp(other, a->config.at[i].value) != 0))
-            return false;
-    }
-    return true;
-}
-
-static bool has_same_seed(const report_run *a, const report_run *b)
-{
-    const char *x = report_value(&a->config, "seed"), *y = report_value(&b->config, "seed");
-    return x && y && strcmp(x, y) == 0;
-}
-
-static void add_to_group(group *g, const report_run *run)
-{
-    if (g->n == 0) {
-        *g = (group){.first = run, .is_half = report_is_half(run)};
-        snprintf(g->label, sizeof g->label, "%s", run->name);
-        char *seed = strstr(g->label, " seed ");
-        if (seed)
-            *seed = 0;
-    }
-    g->n++;
-    g->finite += isfinite(run->loss) ? 1 : 0;
-    g->running += !run->status;
-    g->steps += run->n;
-    g->loss += run->loss;
-    g->rate += run->rate;
-    g->bytes += run->bytes;
-    g->lost += run->lost;
-    g->skipped += run->skipped;
-    g->retried += run->retried;
-}
-
-/* To the fp32 run of the same seed; else to the first fp32 run; else to the best of all. */
-static const report_run *reference_of(const report_run *run, const report_run *runs, size_t n)
-{
-    const report_run *best = NULL, *plain = NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(runs[i].loss))
-            continue;
-        if (!report_is_half(&runs[i]) && has_same_seed(run, &runs[i]))
-            return &runs[i];
-        if (!report_is_half(&runs[i]) && !plain)
-            plain = &runs[i];
-        if (!best || runs[i].loss < best->loss)
-            best = &runs[i];
-    }
-    return plain ? plain : best;
-}
-
-static void make_groups(verdict *v, const report_run *runs, size_t n)
-{
-    size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
-    v->at = cli_resize(NULL, n * sizeof *v->at);
-    v->n = 0;
-    v->is_validated = n > 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t g = 0;
-        while (g < v->n && !is_same_job(v->at[g].first, &runs[i]))
-            g++;
-        if (g == v->n)
-            v->at[v->n++].n = 0;
-        add_to_group(&v->at[g], &runs[i]);
-        group_of[i] = g;
-        v->is_validated &= runs[i].is_validated || runs[i].n == 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const report_run *r = reference_of(&runs[i], runs, n);
-        group *g = &v->at[group_of[i]];
-        const double ratio = r && r->loss > 0 ? runs[i].loss / r->loss : (double)NAN;
-        g->ratio += ratio / (double)g->n;
-    }
-    for (size_t i = 0; i < v->n; i++) {
-        group *g = &v->at[i];
-        double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->lost};
-        for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
-            *sums[k] /= (double)g->n;
-    }
-    const report_run *r = n > 1 ? reference_of(&runs[0], runs, n) : NULL;
-    for (size_t i = 0; r && i < n; i++)
-        if (&runs[i] == r)
-            v->reference = &v->at[group_of[i]];
-    if (v->n < 2)
-        v->reference = NULL;
-    free(group_of);
-}
-
-/* ---- words ---- */
-
 static const char *loss_name(const verdict *v)
 {
     return v->is_validated ? "validation loss" : "training loss";
@@ -141,7 +22,9 @@ static void say_ratio(FILE *f, const verdict *v, double ratio)
 {
     const double off = fabs(ratio - 1);
     char text[32];
-    if (ratio >= 2)
+    if (isnan(ratio)) /* not finite, or no measure: zero or below */
+        fprintf(f, "a loss that cannot be compared with that of %s", v->reference->label);
+    else if (ratio >= 2)
         fprintf(f, "%.3g times the loss of %s", ratio, v->reference->label);
     else if (off < 0.0005)
         fprintf(f, "the loss of %s", v->reference->label);
@@ -163,6 +46,8 @@ static size_t say_labels(FILE *f, const verdict *v, const bool *picked)
         }
     return total;
 }
+
+static const char *came_to(const group *g) { return g->running ? "stands" : "ended"; }
 
 static bool is_broken(const group *g) { return g->finite < g->n; }
 
@@ -215,14 +100,14 @@ static void say_headline(FILE *f, const verdict *v)
         double most = 0;
         for (size_t i = 0; i < v->n; i++)
             most = fmax(most, fabs(v->at[i].ratio - 1));
-        fprintf(f, "It made no difference: all ended within %s of %s",
+        fprintf(f, "It made no difference: all came within %s of %s",
                 report_percent(share, fmax(most, 0.0001)), v->reference->label);
     } else {
         if (worst->lost >= much)
-            fprintf(f, "%s lost %s of its gradients and ended at ", worst->label,
-                    report_percent(share, worst->lost));
+            fprintf(f, "%s lost %s of its gradients and %s at ", worst->label,
+                    report_percent(share, worst->lost), came_to(worst));
         else
-            fprintf(f, "%s ended at ", worst->label);
+            fprintf(f, "%s %s at ", worst->label, came_to(worst));
         say_ratio(f, v, worst->ratio);
     }
 }
@@ -241,11 +126,14 @@ static void say_layers(FILE *f, const report_run *run)
                 l = swap;
             }
     }
-    for (size_t k = 0; k < 3 && top[k] && top[k]->lost > 0; k++)
+    size_t n = 0;
+    while (n < 3 && top[n] && top[n]->lost > 0)
+        n++;
+    for (size_t k = 0; k < n; k++)
         fprintf(f, "%s%s (%s)",
-                k == 0   ? ", most of all in "
-                : k == 1 ? ", "
-                         : " and ",
+                k == 0       ? ", most of all in "
+                : k + 1 == n ? " and "
+                             : ", ",
                 top[k]->name, report_percent(share, top[k]->lost / top[k]->samples));
 }
 
@@ -289,8 +177,9 @@ static void say_lost(FILE *f, const verdict *v)
     else if (known > told)
         fprintf(f, "The other%s lost %s%s.\n", known > told + 1 ? "s" : "",
                 rest > 0 ? "at most " : "nothing", rest > 0 ? report_percent(share, rest) : "");
-    if (known < v->n)
-        fprintf(f, "What %zu of %zu lost is not known: no telemetry.\n", v->n - known, v->n);
+    for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
+        if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].lost))
+            fprintf(f, "%s\tnot known: it ran without telemetry.\n", v->at[i].label);
     free(done);
 }
 
@@ -332,10 +221,13 @@ static void say_cost(FILE *f, const verdict *v)
                 fprintf(f, " in %zu of %zu runs", g->n - g->finite, g->n);
             fputs(".\n", f);
         } else if (v->reference && g != v->reference && !picked[i]) {
-            fprintf(f, "%s\tended at a %s of %s against %s, ", g->label, loss_name(v),
-                    report_number(a, g->loss), report_number(b, v->reference->loss));
+            fprintf(f, "%s\t%s at a %s of %s, ", g->label, came_to(g), loss_name(v),
+                    report_number(a, g->loss));
             say_ratio(f, v, g->ratio);
-            fputs(".\n", f);
+            if (g->running || v->reference->running)
+                fputs(" after as many steps.\n", f);
+            else
+                fprintf(f, " (%s).\n", report_number(b, v->reference->loss));
         }
     }
     if (few > 0) {
@@ -344,8 +236,9 @@ static void say_cost(FILE *f, const verdict *v)
                 v->reference->label, report_number(b, v->reference->loss));
     }
     if (!v->reference && v->n > 0 && v->at[0].steps > 0 && !is_broken(&v->at[0]))
-        fprintf(f, "It ended at a %s of %s; there is no other run to compare it with.\n",
-                loss_name(v), report_number(a, v->at[0].loss));
+        fprintf(f, "%s a %s of %s; there is no other run to compare it with.\n",
+                v->at[0].running ? "It has come to" : "It ended at", loss_name(v),
+                report_number(a, v->at[0].loss));
     say_skips(f, v);
     free(picked);
 }
@@ -391,6 +284,13 @@ static void say_gain(FILE *f, const group *g, const group *to)
         fprintf(f, ", in %s of its memory", report_percent(text, bytes));
 }
 
+static bool has_fixed_scale(const report_run *run)
+{
+    const char *scaler = report_value(&run->config, "scaler");
+    return scaler && (strcmp(scaler, "none") == 0 || strcmp(scaler, "guard") == 0 ||
+                      strncmp(scaler, "static", 6) == 0);
+}
+
 static void say_use_alone(FILE *f, const group *g)
 {
     if (g->steps == 0)
@@ -399,8 +299,12 @@ static void say_use_alone(FILE *f, const group *g)
         fputs("Look for the first step whose loss is not finite: no scale mends a loss that is not "
               "finite before it is scaled.\n",
               f);
-    else if (g->is_half && g->lost >= much)
+    else if (g->is_half && g->lost >= much && has_fixed_scale(g->first))
         fputs("A larger scale; a dynamic one finds it: --scaler pytorch or headroom.\n", f);
+    else if (g->is_half && g->lost >= much)
+        fputs("The scale already follows the gradients; what is lost all the same may not matter. "
+              "gradscale compare would tell, and whether bf16 does better.\n",
+              f);
     else if (wasted(g) >= 0.05)
         fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
     else
@@ -423,7 +327,9 @@ static void say_caveats(FILE *f, const verdict *v)
         fputs("With one seed each, a difference of a percent may be chance.\n", f);
     if (!v->is_validated)
         fputs("There was no validation: this goes by the training loss.\n", f);
-    if (running)
+    if (running && v->n == 1 && v->at[0].n == 1)
+        fputs("It has not ended: this is how things stand.\n", f);
+    else if (running)
         fprintf(f, "%zu of the runs %s not ended: this is how things stand.\n", running,
                 running == 1 ? "has" : "have");
 }
@@ -437,7 +343,7 @@ static void say_use(FILE *f, const verdict *v)
         fprintf(f, "%s\tended best of these; there is no fp32 run to compare them with.\n",
                 best->label);
     } else if (best) {
-        fprintf(f, "%s\tended at ", best->label);
+        fprintf(f, "%s\t%s at ", best->label, came_to(best));
         say_ratio(f, v, best->ratio);
         say_gain(f, best, v->reference);
         fputs(".\n", f);
@@ -453,7 +359,7 @@ void report_verdict(report_words *words, const report_run *runs, size_t n)
     static void (*const say[WORDS_COUNT])(FILE *, const verdict *) = {say_headline, say_lost,
                                                                       say_cost, say_use};
     verdict v = {0};
-    make_groups(&v, runs, n);
+    verdict_make(&v, runs, n);
     for (int i = 0; i < WORDS_COUNT; i++) {
         size_t length;
         FILE *f = open_memstream(&words->text[i], &length);

@@ -57,6 +57,8 @@ static const cli_option precision_rows[] = {
     {"set", "KEY=VALUE", "of the scaler or the optimizer; may be repeated", CLI_LIST(&O->set)},
     {"wgrad", "half|f32", "weight gradients: rounded to half, or the f32 sums",
      CLI_CHOICE(&O->wgrad)},
+    {"recompute", NULL, "run the blocks of gpt again in backward: less memory, the same bits",
+     CLI_FLAG(&O->recompute)},
     {"loss-weight", "W", "multiplies the gradients, not the loss that is shown",
      CLI_DOUBLE(&O->loss_weight), .min = 0x1p-60, .max = 0x1p60},
     {0}};

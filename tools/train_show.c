@@ -118,11 +118,11 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
     scale_text(scale, step->scale);
     if (is_terminal())
         cli_progress((double)(n - r->first), (double)(all - r->first),
-                     "%llu/%llu  loss %.4f  scale %s  skipped %llu  %.0f %s/s", n, all, r->shown,
-                     scale, skipped, step->items_per_s, units[j->info->task]);
+                     "%llu/%llu  loss %.4f  scale %s  skip %llu  %.0f/s", n, all, r->shown, scale,
+                     skipped, 1 / r->pace);
     else
         fprintf(stderr, "step %llu of %llu: loss %.4f, scale %s, %llu skipped, %.0f %s/s\n", n, all,
-                r->shown, scale, skipped, step->items_per_s, units[j->info->task]);
+                r->shown, scale, skipped, 1 / r->pace, units[j->info->task]);
 }
 
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best)

@@ -305,7 +305,8 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
     gsi_precision_text(precision, t);
     gsi_optimizer_text(optimizer, t);
 
-    gsi_text texts[8 + GSI_COUNT(numbers)] = {
+    enum { WORDS = 8 };
+    gsi_text texts[WORDS + GSI_COUNT(numbers)] = {
         {"format", "pt"}, /* as PyTorch's tools ask for */
         {"gradscale_checkpoint", version},
         {"gradscale_version", gs_version()},
@@ -317,7 +318,7 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
     };
     for (size_t i = 0; i < GSI_COUNT(numbers); i++) {
         write_number(number[i], &facts, i);
-        texts[8 + i] = (gsi_text){numbers[i].key, number[i]};
+        texts[WORDS + i] = (gsi_text){numbers[i].key, number[i]};
     }
     return gsi_safetensors_header(&image->header, &image->length, image->list, image->n, texts,
                                   GSI_COUNT(texts), image->heap, error);
