@@ -129,7 +129,7 @@ static gs_status check_layout(gs_source *s, uint64_t start, gs_error *error)
 {
     char shown[GSI_SHOWN];
     uint64_t at = 0;
-    const uint64_t data = s->size - start;
+    const uint64_t data = s->file.size - start;
     qsort(s->entries, s->count, sizeof *s->entries, by_offset);
     for (size_t i = 0; i < s->count; i++) {
         gs_entry *e = &s->entries[i].pub;
@@ -183,7 +183,7 @@ static gs_status read_header(gs_source *s, json_t *root, uint64_t start, gs_erro
 gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
 {
     uint8_t prefix[8];
-    if (s->size < sizeof prefix)
+    if (s->file.size < sizeof prefix)
         return gsi_bad_file(s, error, GS_EFORMAT, "ends within the length of its header");
     gs_status status = gsi_read_at(s, prefix, sizeof prefix, 0, error);
     if (status != GS_OK)
@@ -194,7 +194,7 @@ gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
                             "says that its header has %llu bytes; %d are"
                             " read at most",
                             (unsigned long long)length, (int)MAX_HEADER);
-    if (length > s->size - sizeof prefix)
+    if (length > s->file.size - sizeof prefix)
         return gsi_bad_file(s, error, GS_EFORMAT, "ends within its header");
     char *text = gsi_new(&s->heap, (size_t)length);
     if (!text)
