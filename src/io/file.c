@@ -8,15 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void gsi_show_path(char out[100], const char *path)
+const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path)
 {
-    const size_t n = strlen(path), room = sizeof((gsi_file *)0)->path - 1;
+    const size_t n = strlen(path), room = GSI_SHOWN_PATH - 1;
     memcpy(out, n > room ? path + n - room : path, (n > room ? room : n) + 1);
     if (n > room)
         memcpy(out, "...", 3);
     for (char *p = out; *p; p++)
         if ((uint8_t)*p < 0x20 || *p == 0x7F)
             *p = '?';
+    return out;
 }
 
 gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,

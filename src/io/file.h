@@ -4,10 +4,12 @@
 
 #include "base/base.h"
 
+enum { GSI_SHOWN_PATH = 100 };
+
 typedef struct gsi_file {
     int fd;
     uint64_t size;
-    char path[100]; /* for sentences: the end of a long one */
+    char path[GSI_SHOWN_PATH]; /* for sentences: the end of a long one */
 } gsi_file;
 
 /* Pipes, folders and devices are refused. After an error there is nothing to close. */
@@ -22,7 +24,7 @@ gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offs
 gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,
                         ...) GSI_PRINTF(4, 5);
 
-/* A path fit for a sentence. */
-void gsi_show_path(char out[100], const char *path);
+/* The end of a long path, fit for a sentence; returns out. */
+const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path);
 
 #endif

@@ -14,6 +14,10 @@ typedef struct gsi_entry {
     struct gsi_member *member;
 } gsi_entry;
 
+typedef struct gsi_text {
+    const char *key, *value;
+} gsi_text;
+
 typedef gs_status gsi_read_fn(gs_source *s, const gsi_entry *e, uint64_t first, size_t count,
                               void *dst, gs_error *error);
 
@@ -24,6 +28,8 @@ struct gs_source {
     const char *format;
     gsi_entry *entries;
     size_t count;
+    gsi_text *texts; /* the metadata of safetensors */
+    size_t n_texts;
     gsi_read_fn *read;
     struct gsi_unzip *unzip; /* of npz.c */
     void *map;               /* the whole file; NULL: not mapped */

@@ -226,6 +226,14 @@ const gs_entry *gs_source_entry(const gs_source *s, size_t i)
     return i < s->count ? &s->entries[i].pub : NULL;
 }
 
+const char *gs_source_metadata(const gs_source *s, const char *key)
+{
+    for (size_t i = 0; i < s->n_texts; i++)
+        if (strcmp(s->texts[i].key, key) == 0)
+            return s->texts[i].value;
+    return NULL;
+}
+
 int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
 
 const void *gs_source_map(gs_source *s, size_t i)
