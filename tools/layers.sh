@@ -12,7 +12,8 @@ BEGIN {
     n = split("base num kernel scaler optim comm engine io train", order, " ")
     for (i = 1; i <= n; i++)
         rank[order[i]] = i
-    rank["trace"] = rank["io"] # its second public header
+    rank["trace"] = rank["io"] # their other public headers
+    rank["data"] = rank["checkpoint"] = rank["log"] = rank["train"]
     split("zlib.h:io jansson.h:io mpi.h:mpi", pairs, " ")
     for (i in pairs) {
         split(pairs[i], pair, ":")

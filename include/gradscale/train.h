@@ -33,7 +33,7 @@ typedef struct gs_batch {
     size_t time;            /* tokens of an item; 0: there are none */
     const float *x;         /* [n, ...] */
     const int32_t *ids;     /* [n, time] */
-    const int32_t *targets; /* [n] or [n, time]; a negative one is left out */
+    const int32_t *targets; /* [n], [n, time] or [n, height, width]; a negative one is left out */
 } gs_batch;
 
 /* How a weight begins: mean + spread * a number of variance 1, a function of seed, weight and
@@ -46,7 +46,8 @@ typedef struct gs_init {
 typedef struct gs_model {
     /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
     gs_value *(*forward)(void *model, gs_tape *tape, const gs_batch *batch);
-    /* The same up to the logits, [n, classes] or [n, time, vocabulary]. NULL: there are none. */
+    /* The same up to the logits: classes, or the vocabulary, for each target. NULL: there are none.
+     */
     gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
     void (*release)(void *model); /* NULL: nothing is to be freed */
     size_t n;
@@ -78,6 +79,14 @@ typedef struct gs_cnn_config {
     int residual;
 } gs_cnn_config;
 GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
+
+/* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
+ * relu, `layers` of them with `filters` each, and a last one to the classes. */
+typedef struct gs_fcn_config {
+    size_t height, width, channels, classes;
+    size_t filters, layers;
+} gs_fcn_config;
+GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config);
 
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
  * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
