@@ -91,7 +91,11 @@ struct cli_option {
         const cli_option *section;
     } to;
     double min, max; /* of numbers, both legal; both 0: no limits */
+    bool now;        /* about this run of the program: not a key of config files */
 };
+
+/* Of a number that was not given: UINT64_MAX, or NaN. --help shows no default then. */
+#define CLI_AUTO UINT64_MAX
 
 typedef struct cli_command {
     const char *name, *summary;
@@ -115,6 +119,21 @@ int cli_parse(const cli_spec *spec, int *argc, char **argv);
 
 /* Runs the subcommand argv[0] of spec->commands with what follows it. */
 int cli_run(const cli_spec *spec, int argc, char **argv);
+
+/* The same rows as keys of a file of lines `key = value`; '#' begins a remark. Lists take a line an
+ * item. read: CLI_GO, or the exit code after an error that names the line; what a string points to
+ * stays allocated. write: every row that has a value and is not `now`. */
+int cli_config_read(const cli_option *rows, const char *path);
+int cli_config_read_text(const cli_option *rows, const char *text, const char *name);
+void cli_config_write(FILE *to, const cli_option *rows);
+/* Calls back for each line that is written. */
+typedef void cli_pair_fn(void *user, const char *key, const char *value);
+void cli_config_each(const cli_option *rows, cli_pair_fn *each, void *user);
+
+/* One row by its name. `where` begins the sentences: "F:3: ". */
+int cli_set(const cli_option *rows, const char *name, const char *text, const char *where);
+/* Its value as text that reads back to it; false: it has none. Not of lists. */
+bool cli_value_text(char *text, size_t size, const cli_option *row);
 
 /* The whole of text as a number. False: it is none, or does not fit. */
 bool cli_read_unsigned(uint64_t *out, const char *text);

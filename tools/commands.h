@@ -4,6 +4,7 @@
 
 /* Order of `gradscale --help`. The second column is its line there. */
 #define COMMANDS(X)                                                                  \
+    X(train, "train a model in mixed precision")                                     \
     X(advise, "say which loss scale the gradients in files need")                    \
     X(replay, "run traces of loss scalers; ask what other policies would have done") \
     X(presets, "show the presets of the scaler and their parameters")                \

@@ -125,9 +125,16 @@ GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
 GS_API void gs_tape_layer(gs_tape *tape, const char *name);
 typedef struct gs_layer {
     const char *name;
-    gs_stats stats; /* of its activations' gradients as they were stored */
+    gs_stats stats; /* of what its operations stored as gradients, in half types, and lost */
+    const gs_exponents *exponents; /* NULL unless gs_tape_exponents asked for them */
 } gs_layer;
-GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n); /* NULL without telemetry */
+/* Of this step. NULL without telemetry or exponents. */
+GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n);
+
+/* From the next gs_tape_begin on, every layer gets a histogram of the gradients of its operations'
+ * results as they were stored, in scaled units: those in the half type, or in O0 those in f32. It
+ * reads each of them once more and takes 8 KB a layer, so ask for it now and then. */
+GS_API void gs_tape_exponents(gs_tape *tape, int on);
 
 typedef struct gs_memory {
     size_t activations, gradients, peak; /* bytes of the last step */

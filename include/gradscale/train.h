@@ -42,6 +42,12 @@ typedef struct gs_init {
     float mean, spread;
 } gs_init;
 
+/* A stretch of a model's running statistics. */
+typedef struct gs_state_entry {
+    const char *name;
+    size_t count;
+} gs_state_entry;
+
 /* Make your own by filling one in, as the first member of a struct of yours. */
 typedef struct gs_model {
     /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
@@ -56,7 +62,10 @@ typedef struct gs_model {
     const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
     float *state;                  /* [states]: what a forward pass moves, running statistics */
     size_t states;
-    double flops; /* of the products of a step, an item of full length; 0: not known */
+    const gs_state_entry
+        *state_entries; /* [n_states]: their names in checkpoints, in order; what */
+    size_t n_states;    /* they leave over is called "state" there */
+    double flops;       /* of the products of a step, an item of full length; 0: not known */
 } gs_model;
 
 GS_API void gs_model_free(gs_model *model);
@@ -106,6 +115,7 @@ typedef struct gs_trainer_config {
     gs_scaler scaler;    /* its `half` becomes the tape's */
     const gs_comm *comm; /* copied; NULL: a process alone */
     uint64_t seed;       /* of the weights and of dropout */
+    double loss_weight;  /* multiplies the gradients, not the loss of the row; 0: 1 */
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
@@ -151,6 +161,7 @@ typedef struct gs_train_row {
     double amax;            /* of all gradients seen, in true units */
     gs_stats stored;        /* of activation gradients as they were stored, in scaled units; zero,
                                subnormal and flushed only with telemetry */
+    int telemetry;          /* the tape's */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
 } gs_train_row;

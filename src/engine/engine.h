@@ -33,7 +33,8 @@ struct gs_tape {
     gs_tape_config config;
     gsi_rows rows;
     bool training;
-    gsi_arena arena; /* the step's */
+    bool exponents, ask_exponents; /* of this step, of the next one */
+    gsi_arena arena;               /* the step's */
     gsi_op *last;
     struct gsi_buffer *spares;
     gs_value poison;

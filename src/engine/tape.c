@@ -64,6 +64,7 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     gsi_arena_reset(&tape->arena, (gsi_mark){0});
     tape->arena.peak = 0;
     tape->training = training;
+    tape->exponents = tape->ask_exponents;
     tape->last = NULL;
     tape->spares = NULL;
     tape->error = (gs_error){0};
@@ -93,7 +94,7 @@ gs_memory gs_tape_memory(const gs_tape *tape)
 
 void gs_tape_layer(gs_tape *tape, const char *name)
 {
-    if (!tape->config.telemetry)
+    if (!tape->config.telemetry && !tape->exponents)
         return;
     if (tape->layer_count == tape->layer_room) {
         const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
@@ -108,16 +109,26 @@ void gs_tape_layer(gs_tape *tape, const char *name)
         tape->layers = layers;
         tape->layer_room = room;
     }
+    gs_exponents *exponents = NULL;
+    if (tape->exponents) {
+        exponents = gsi_step_new(tape, 1, sizeof *exponents);
+        if (!exponents)
+            return;
+        memset(exponents, 0, sizeof *exponents);
+    }
     tape->layer = tape->layer_count++;
-    tape->layers[tape->layer].name = name;
-    gs_stats_init(&tape->layers[tape->layer].stats);
+    gs_layer *layer = &tape->layers[tape->layer];
+    *layer = (gs_layer){.name = name, .exponents = exponents};
+    gs_stats_init(&layer->stats);
 }
 
 const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n)
 {
     *n = tape->layer_count;
-    return tape->config.telemetry ? tape->layers : NULL;
+    return tape->layer_count ? tape->layers : NULL;
 }
+
+void gs_tape_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
 
 /* ---- making values ---- */
 
@@ -227,6 +238,18 @@ void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, 
 
 /* ---- backward ---- */
 
+/* The histogram of d(out), which is complete now and will be gone soon. */
+static void add_exponents(gs_tape *t, const gsi_op *op)
+{
+    const gs_value *out = op->out;
+    const gs_dtype stored = t->config.mode == GS_O0 ? GS_F32 : t->config.half;
+    if (op->layer == SIZE_MAX || out->dtype != stored || out->alias || out->rank == 0)
+        return; /* a reshaped value's is its root's, and the loss has the seed */
+    const gs_tensor grad = {out->grad, out->count, out->dtype, NULL, 0};
+    gs_exponents *sum = (gs_exponents *)(uintptr_t)t->layers[op->layer].exponents;
+    gsi_demand(t, gs_tensors_exponents(t->ctx, &grad, 1, sum, NULL));
+}
+
 gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
 {
     if (tape->error.status != GS_OK)
@@ -241,6 +264,8 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         if (!out->grad) /* nothing that leads to the loss */
             continue;
         tape->layer = op->layer;
+        if (tape->exponents)
+            add_exponents(tape, op);
         ops[op->op].backward(tape, op);
         gsi_release(tape, out);
     }

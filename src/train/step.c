@@ -23,7 +23,8 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
         gs_tape_begin(t->tape, 1, gsi_dropout_seed(t, i));
         gs_value *loss = t->model->forward(t->model, t->tape, &micro[i]);
         gsi_lap(t, row, GS_PHASE_FORWARD);
-        const gs_status status = gs_tape_backward(t->tape, loss, (float)(step->scale * share));
+        const gs_status status =
+            gs_tape_backward(t->tape, loss, (float)(step->scale * share * t->loss_weight));
         gsi_lap(t, row, GS_PHASE_BACKWARD);
         if (status != GS_OK)
             return gs_tape_status(t->tape, &t->ctx->error);
@@ -70,7 +71,7 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
     gs_status status = gsi_check_batch(t, micro, n);
     if (!row)
         row = &unread;
-    *row = (gs_train_row){.step = t->steps};
+    *row = (gs_train_row){.step = t->steps, .telemetry = t->telemetry};
     gsi_keep_state(t);
     gsi_lap(t, NULL, GS_PHASE_CLEAR);
     do {

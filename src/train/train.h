@@ -14,6 +14,8 @@ struct gs_trainer {
     gs_scaler scaler;
     gs_comm comm;
     uint64_t seed, steps;
+    double loss_weight;
+    int telemetry;
     float *kept; /* [model->states], as they were before the step */
     double lap;  /* when the phase began, in seconds */
 };
@@ -36,12 +38,15 @@ gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status);
 
 /* ---- model.c: making models ---- */
 
-/* A model of `size` bytes, which begins with a gs_model, with room for entries, their names and
- * `states` floats. NULL: no memory, and the context says so. */
+/* A model of `size` bytes, which begins with a gs_model, with room for entries, for `states` floats
+ * in no more stretches than entries, and for the names. NULL: no memory, and the context says so.
+ */
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states);
 /* Adds a weight. */
 void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const char *format, ...)
     GSI_PRINTF(5, 6);
+/* Names the next `count` of the states and returns where they lie. */
+float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GSI_PRINTF(3, 4);
 
 /* Initial values of weight t: `count` of them, from element `first` on. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first);

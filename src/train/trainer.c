@@ -59,6 +59,11 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
                                                             : "half=f16";
     size_t bytes;
     gs_status status = check_model(ctx, m);
+    if (t->loss_weight == 0)
+        t->loss_weight = 1;
+    if (!(t->loss_weight > 0 && t->loss_weight <= 0x1p60)) /* false for a NaN */
+        return gsi_fail(&ctx->error, GS_ERANGE, "the loss cannot be weighted by %g",
+                        t->loss_weight);
     if (status == GS_OK)
         status = gs_tape_create(&t->tape, ctx, &config->tape);
     if (status == GS_OK)
@@ -95,7 +100,9 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                       .model = model,
                       .scaler = config->scaler,
                       .comm = config->comm ? *config->comm : gs_comm_single(),
-                      .seed = config->seed};
+                      .seed = config->seed,
+                      .loss_weight = config->loss_weight,
+                      .telemetry = config->tape.telemetry};
     const gs_status status = make_parts(t, config);
     if (status != GS_OK) {
         gs_trainer_free(t);

@@ -1,0 +1,322 @@
+/* The loop: steps, and between them validation, checkpoints, logs and signals.
+ *
+ * (1) What is saved after step n leads to the same step n + 1 that would have followed.
+ * (2) A validation comes before the checkpoint of its step, which so knows whether it was the best.
+ * (3) A signal is looked at between steps; the second one ends the process where it stands. */
+#include "train.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double train_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *const train_phase_names[TRAIN_PHASES] = {
+#define X(id, name) name,
+    GS_PHASES(X)
+#undef X
+        "data",
+    "log", "valid", "save"};
+
+const char *train_ending_name(train_ending ending)
+{
+    static const char *const names[] = {"done", "interrupted", "early stop", "failed"};
+    return names[ending];
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught)
+        _exit(128 + number);
+    caught = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- the log ---- */
+
+typedef struct pairs {
+    gs_log_pair list[128];
+    size_t n;
+} pairs;
+
+static char *copy_of(const char *text) { return strcpy(cli_resize(NULL, strlen(text) + 1), text); }
+
+/* A list is one member, its items with spaces between them. */
+static void add_pair(void *user, const char *key, const char *value)
+{
+    pairs *p = user;
+    gs_log_pair *last = p->n > 0 ? &p->list[p->n - 1] : NULL;
+    if (last && strcmp(last->key, key) == 0) {
+        char *both = cli_resize(NULL, strlen(last->value) + strlen(value) + 2);
+        sprintf(both, "%s %s", last->value, value);
+        free((void *)(uintptr_t)last->value);
+        last->value = both;
+    } else if (p->n < sizeof p->list / sizeof p->list[0]) {
+        p->list[p->n++] = (gs_log_pair){key, copy_of(value)};
+    }
+}
+
+static gs_status log_run(train_job *j, const gs_train_row *row)
+{
+    char cpu[128];
+    pairs config = {.n = 0};
+    cli_config_each(train_rows, add_pair, &config);
+    const train_bytes bytes = train_job_bytes(j, row->memory);
+    const gs_log_run run = {.name = j->o.name,
+                            .model = j->line,
+                            .data = j->info->name,
+                            .parameters = train_job_parameters(j),
+                            .config = config.list,
+                            .configs = config.n,
+                            .cpu = cli_cpu_model(cpu),
+                            .kernels = cli_kernels(gs_context_cpu(j->ctx)),
+                            .threads = gs_context_threads(j->ctx),
+                            .ranks = j->comm.size,
+                            .weights = bytes.weights,
+                            .optimizer = bytes.optimizer,
+                            .activations = bytes.activations,
+                            .gradients = bytes.gradients};
+    const gs_status status = gs_logger_run(j->log, &run);
+    for (size_t i = 0; i < config.n; i++)
+        free((void *)(uintptr_t)config.list[i].value);
+    return status;
+}
+
+/* Training goes on without a log that cannot be written; the exit code will tell. */
+static void note(train_job *j, train_result *r, gs_status status)
+{
+    if (status != GS_OK && !r->log_failed)
+        cli_warn("%s: the run goes on without it", gs_logger_error(j->log)->text);
+    r->log_failed |= status != GS_OK;
+}
+
+static bool due(uint64_t step, uint64_t every) { return every > 0 && step % every == 0; }
+
+static void log_step(train_job *j, train_result *r, const gs_train_row *row,
+                     const gs_log_step *step)
+{
+    if (!j->log)
+        return;
+    if (gs_logger_fresh(j->log))
+        note(j, r, log_run(j, row));
+    note(j, r, gs_logger_step(j->log, step));
+    size_t n;
+    const gs_layer *layers = gs_tape_layers(gs_trainer_tape(j->trainer), &n);
+    if (!layers || !due(step->step, j->o.telemetry_every))
+        return;
+    const gs_dtype half = j->o.precision == TRAIN_FP32 ? GS_F32 : j->half;
+    note(j, r, gs_logger_layers(j->log, step->step, layers, n));
+    note(j, r, gs_logger_exponents(j->log, step->step, half, row->scale, layers, n));
+}
+
+static void log_end(train_job *j, train_result *r)
+{
+    gs_log_phase phases[TRAIN_PHASES];
+    const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
+    uint64_t skipped = 0;
+    for (int i = 0; i < GS_REASON_COUNT; i++)
+        skipped += c->skipped[i];
+    for (int i = 0; i < TRAIN_PHASES; i++)
+        phases[i] = (gs_log_phase){train_phase_names[i], r->phases[i]};
+    const gs_log_end end = {.step = j->about.step,
+                            .seconds = r->seconds,
+                            .loss = r->loss,
+                            .accuracy = r->accuracy,
+                            .applied = c->applied,
+                            .skipped = skipped,
+                            .retried = c->retried,
+                            .status = train_ending_name(r->ending),
+                            .phases = phases,
+                            .n = TRAIN_PHASES};
+    if (j->log)
+        note(j, r, gs_logger_end(j->log, &end));
+}
+
+/* ---- validation and checkpoints ---- */
+
+static bool is_better(const train_job *j, double value)
+{
+    const bool high = j->info->task == GS_TASK_CLASSES; /* accuracy; else the loss */
+    return isfinite(value) &&
+           (isnan(j->about.best) || (high ? value > j->about.best : value < j->about.best));
+}
+
+static int validate(train_job *j, train_result *r, bool *best)
+{
+    const int code = train_validate(j, &r->loss, &r->accuracy);
+    if (code != CLI_GO)
+        return code;
+    const double value = j->info->task == GS_TASK_CLASSES ? r->accuracy : r->loss;
+    *best = is_better(j, value);
+    j->about.waits = *best ? 0 : j->about.waits + 1;
+    if (*best) {
+        j->about.best = value;
+        j->about.best_step = j->about.step;
+    }
+    if (j->log)
+        note(j, r, gs_logger_valid(j->log, j->about.step, r->loss, r->accuracy, *best));
+    if (!j->o.quiet)
+        train_show_valid(j, r->loss, r->accuracy, *best);
+    return CLI_GO;
+}
+
+static int save(train_job *j, train_result *r, bool best)
+{
+    gs_error error = {0};
+    const double start = train_now();
+    const gs_status status =
+        gs_saver_save(j->saver, j->trainer, &j->about, best ? GS_SAVE_BEST : 0, &error);
+    if (status != GS_OK)
+        return cli_failed("the checkpoint could not be written: %s", error.text);
+    if (j->log) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/step-%08llu.safetensors", j->o.checkpoint,
+                 (unsigned long long)j->about.step);
+        note(j, r, gs_logger_checkpoint(j->log, j->about.step, path, train_now() - start));
+    }
+    r->saved = j->about.step;
+    return CLI_GO;
+}
+
+/* ---- steps ---- */
+
+static void lap(train_result *r, double *start, int phase)
+{
+    const double time = train_now();
+    r->phases[phase] += time - *start;
+    *start = time;
+}
+
+static int fail_step(train_job *j, train_result *r, gs_status status)
+{
+    r->ending = TRAIN_FAILED;
+    return cli_fail_status(status, gs_context_error(j->ctx));
+}
+
+static int take_step(train_job *j, train_result *r)
+{
+    const gs_batch *micro;
+    size_t n;
+    gs_error error = {0};
+    gs_train_row row;
+    const double begin = train_now();
+    double start = begin;
+    if (gs_loader_next(j->loader, &micro, &n, &error) != GS_OK) {
+        r->ending = TRAIN_FAILED;
+        return cli_failed("%s", error.text);
+    }
+    lap(r, &start, TRAIN_DATA);
+    gs_tape_exponents(gs_trainer_tape(j->trainer),
+                      j->log && due(j->about.step + 1, j->o.telemetry_every));
+    const gs_status status = gs_trainer_step(j->trainer, micro, n, &row);
+    if (status != GS_OK)
+        return fail_step(j, r, status);
+    start = train_now();
+
+    const uint64_t before = j->about.items;
+    j->about.items = gs_loader_position(j->loader);
+    j->about.step++;
+    const uint64_t items = (j->about.items - before) * j->items_each;
+    const gs_log_step step = gs_log_step_of(&row, items, start - begin);
+    for (int i = 0; i < GS_PHASE_COUNT; i++)
+        r->phases[i] += row.seconds[i];
+    r->items += items;
+    r->scale = row.scale;
+    r->loss = row.loss;
+    r->accuracy = (double)NAN;
+    if (isfinite(row.loss))
+        r->shown = isnan(r->shown) ? row.loss : 0.95 * r->shown + 0.05 * row.loss;
+    log_step(j, r, &row, &step);
+    if (!j->o.quiet)
+        train_show_progress(j, r, &step);
+    lap(r, &start, TRAIN_LOG);
+
+    char why[512];
+    if (row.report.verdict.action == GS_FAIL) {
+        r->ending = TRAIN_FAILED;
+        return cli_failed(
+            "step %llu: %s", (unsigned long long)j->about.step,
+            gs_scaler_explain(why, sizeof why, gs_trainer_scaler(j->trainer), NULL, 0));
+    }
+    const gs_health health = gs_scaler_health(gs_trainer_scaler(j->trainer));
+    if (health == GS_STUCK && !r->stuck)
+        cli_warn("step %llu: %s", (unsigned long long)j->about.step,
+                 gs_scaler_explain(why, sizeof why, gs_trainer_scaler(j->trainer), NULL, 0));
+    r->stuck = health == GS_STUCK;
+    return CLI_GO;
+}
+
+/* What follows a step: validation, then the checkpoint. */
+static int between_steps(train_job *j, train_result *r)
+{
+    const train_options *o = &j->o;
+    const uint64_t step = j->about.step;
+    const bool last = step >= o->steps, early = caught && !last;
+    bool best = false;
+    int code = CLI_GO;
+    double start = train_now();
+    if (train_valid_possible(j) && (due(step, o->valid_every) || last)) {
+        code = validate(j, r, &best);
+        lap(r, &start, TRAIN_VALID);
+    }
+    if (o->patience > 0 && j->about.waits >= o->patience && !last)
+        r->ending = TRAIN_EARLY;
+    else if (early)
+        r->ending = TRAIN_STOPPED;
+    const bool ends = last || r->ending != TRAIN_DONE;
+    if (code == CLI_GO && j->saver && (best || ends || due(step, o->checkpoint_every))) {
+        code = save(j, r, best);
+        lap(r, &start, TRAIN_SAVE);
+    }
+    return code;
+}
+
+int train_loop(train_job *j, train_result *r)
+{
+    *r = (train_result){.first = j->about.step,
+                        .loss = (double)NAN,
+                        .accuracy = (double)NAN,
+                        .shown = (double)NAN,
+                        .scale = gs_scaler_scale(gs_trainer_scaler(j->trainer))};
+    const double start = train_now();
+    int code = CLI_GO;
+    catch_signals();
+    while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
+        code = take_step(j, r);
+        if (code == CLI_GO)
+            code = between_steps(j, r);
+    }
+    gs_error error = {0};
+    const double waits = train_now();
+    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO)
+        code = cli_failed("the checkpoint could not be written: %s", error.text);
+    r->phases[TRAIN_SAVE] += train_now() - waits;
+    r->seconds = train_now() - start;
+    if (code != CLI_GO)
+        r->ending = TRAIN_FAILED;
+    log_end(j, r);
+    if (code == CLI_GO && r->ending == TRAIN_STOPPED)
+        code = 128 + (int)caught;
+    if (code == CLI_GO && r->log_failed)
+        code = CLI_FAILED;
+    return code;
+}
