@@ -206,7 +206,8 @@ void *cli_resize(void *block, size_t size);
 typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
 const char *cli_style_of(FILE *to, cli_style style);
 
-/* Control characters in names from files or users must not reach a terminal: makes them '?'. */
+/* Controls (of terminals, of the direction of text) in names from files or users must not reach a
+ * terminal: they become '?', as does what is not UTF-8. */
 void cli_clean(char *text);
 
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */

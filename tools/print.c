@@ -1,5 +1,6 @@
 /* What people see: errors, styles, tables, the progress bar. */
 #include "cli.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +18,19 @@
 
 void cli_clean(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7F)
-            *text = '?';
+    char *to = text;
+    while (*text) {
+        const int length = utf8_length(text);
+        if (length == 0 || utf8_is_control(utf8_code(text, length))) {
+            *to++ = '?';
+            text += length ? length : 1;
+        } else {
+            memmove(to, text, (size_t)length);
+            to += length;
+            text += length;
+        }
+    }
+    *to = 0;
 }
 
 static int stdout_errno; /* of the first write that failed, where it is known */
