@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- options ---- */
 
@@ -72,7 +73,9 @@ static int parse(int argc, char **argv)
                  "The reference is the first run in fp32. SIGINT and SIGTERM end it with what is "
                  "done. The exit code is 1 if a run is missing.",
         .options = rows};
-    return train_parse_as(&spec, argc, argv);
+    char checkpoint[2]; /* there is none: --resume is not here */
+    const int code = train_parse_as(&spec, argc, argv, checkpoint, sizeof checkpoint);
+    return code == CLI_GO ? train_check(&train_given) : code;
 }
 
 /* ---- the folder ---- */
@@ -131,7 +134,7 @@ static void trial_ended(const compare_all *c, compare_trial *t)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
     if (t->is_read)
         report_judge(&t->has);
-    if (t->ending == COMPARE_DONE && !c->quiet && !cli_is_terminal(stderr))
+    if (t->ending == COMPARE_DONE && !c->quiet && !isatty(STDERR_FILENO))
         fprintf(stderr, "%s: loss %.4f, %.1f s\n", t->name, t->has.loss, t->seconds);
     else if (t->ending == COMPARE_FAILED)
         cli_warn("%s: %s", t->name, t->reason);
@@ -156,7 +159,9 @@ int cmd_compare(int argc, char **argv)
     int code = parse(argc, argv);
     if (code != CLI_GO)
         return code;
-    compare_all c = {.output = given.output, .seeds = given.seeds, .first = train_given.seed,
+    compare_all c = {.output = given.output,
+                     .seeds = given.seeds,
+                     .first = train_given.seed,
                      .quiet = train_given.quiet};
     char config[COMPARE_TEXT];
     if (strlen(c.output) > COMPARE_TEXT - 128)

@@ -12,11 +12,12 @@
 
 #include "report.h"
 
-enum { COMPARE_RUNS = 32, COMPARE_TEXT = 256 };
+enum { COMPARE_RUNS = 32, COMPARE_TEXT = 512, COMPARE_WORD = 32, COMPARE_PAIR = 2 * COMPARE_WORD };
 
 typedef struct compare_run {
-    char name[64]; /* "fp16 static:1024 O1" */
-    char precision[8], scaler[32], mode[8], how[16]; /* as train takes them; how "": not given */
+    char name[4 * COMPARE_WORD];                      /* "fp16 static:1024 O1" */
+    char precision[COMPARE_WORD], mode[COMPARE_WORD]; /* all as train takes them */
+    char scaler[COMPARE_PAIR], how[COMPARE_PAIR];     /* how "": not given */
 } compare_run;
 
 typedef enum compare_ending {
@@ -29,7 +30,7 @@ typedef enum compare_ending {
 typedef struct compare_trial {
     const compare_run *run;
     uint64_t seed;
-    char name[96], log[COMPARE_TEXT], out[COMPARE_TEXT]; /* files: the log, what it printed */
+    char name[160], log[COMPARE_TEXT], out[COMPARE_TEXT]; /* files: the log, what it printed */
     compare_ending ending;
     char reason[COMPARE_TEXT]; /* of FAILED */
     double seconds;
@@ -65,9 +66,9 @@ bool compare_children(compare_all *c, void (*ended)(const compare_all *, compare
 typedef struct compare_mean {
     size_t done;
     double train, valid, accuracy, flushed, rate, bytes;
-    double least, most; /* of valid */
+    double least, most;                    /* of valid */
     double ratio, ratio_least, ratio_most; /* of valid to that of the reference, seed by seed */
-    uint64_t skipped, retried; /* sums */
+    uint64_t skipped, retried;             /* sums */
 } compare_mean;
 
 const compare_run *compare_reference(const compare_all *c); /* the first in fp32, or the first */

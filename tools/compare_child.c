@@ -47,7 +47,8 @@ static void read_line(tail *t, const char *line, size_t length)
     json_t *row = json_loadb(line, length, 0, NULL);
     const json_t *step = json_object_get(row, "step");
     if (json_object_get(row, "event")) {
-        const char *steps = json_string_value(json_object_get(json_object_get(row, "config"), "steps"));
+        const char *steps =
+            json_string_value(json_object_get(json_object_get(row, "config"), "steps"));
         t->steps = steps ? strtod(steps, NULL) : t->steps;
     } else if (step) {
         t->step = (uint64_t)json_integer_value(step);
@@ -139,9 +140,14 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
     const compare_run *run = t->run;
     const char *argv[32] = {"gradscale", "train"};
     const char *const options[][2] = {
-        {"--config", c->config},      {"--name", t->name},     {"--precision", run->precision},
-        {"--scaler", run->scaler},    {"--mode", run->mode},   {"--seed", seed},
-        {"--log", t->log},            {"--on-overflow", *run->how ? run->how : NULL},
+        {"--config", c->config},
+        {"--name", t->name},
+        {"--precision", run->precision},
+        {"--scaler", run->scaler},
+        {"--mode", run->mode},
+        {"--seed", seed},
+        {"--log", t->log},
+        {"--on-overflow", *run->how ? run->how : NULL},
     };
     size_t n = 2;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)

@@ -29,8 +29,8 @@ static const compare_trial *find_done(const compare_all *c, const compare_run *r
 
 compare_mean compare_mean_of(const compare_all *c, const compare_run *run)
 {
-    compare_mean m = {.least = INFINITY, .most = -INFINITY, .ratio_least = INFINITY,
-                      .ratio_most = -INFINITY};
+    compare_mean m = {
+        .least = INFINITY, .most = -INFINITY, .ratio_least = INFINITY, .ratio_most = -INFINITY};
     const compare_run *reference = compare_reference(c);
     double *const sums[] = {&m.train, &m.valid, &m.accuracy, &m.flushed, &m.rate, &m.bytes};
     size_t ratios = 0;
@@ -38,8 +38,12 @@ compare_mean compare_mean_of(const compare_all *c, const compare_run *run)
         const compare_trial *t = find_done(c, run, seed), *r = find_done(c, reference, seed);
         if (!t)
             continue;
-        const double row[] = {report_train_loss(&t->has), t->has.loss, t->has.accuracy,
-                              t->has.lost, t->has.rate, t->has.bytes};
+        const double row[] = {report_train_loss(&t->has),
+                              t->has.loss,
+                              t->has.accuracy,
+                              t->has.lost,
+                              t->has.rate,
+                              t->has.bytes};
         for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
             *sums[k] += row[k];
         m.done++;
@@ -123,7 +127,7 @@ static void print_row(cli_table *t, const compare_all *c, const compare_run *run
 
 static void print_table(const compare_all *c)
 {
-    char against[80];
+    char against[8 + sizeof c->runs[0].name];
     snprintf(against, sizeof against, ">vs %s", compare_reference(c)->name);
     const char *titles[12];
     size_t n = 0;
