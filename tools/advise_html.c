@@ -26,7 +26,8 @@ static const char style[] =
     "margin-top:8px}.key i{display:inline-block;width:10px;height:10px;border-radius:2px;"
     "margin-right:5px}\n"
     "tr.use td{background:var(--card);font-weight:650}\n"
-    ".tensors td:last-child{width:150px;padding:2px 10px}.tensors svg{width:130px;height:26px}\n";
+    ".tensors td:last-child{width:150px;padding:2px 10px}.tensors "
+    "svg{display:block;width:130px;height:26px}\n";
 
 /* What FP16 makes of magnitudes from 2^e to 2^(e+1), times 2^k: also the class of their colour. */
 static const char *fate(int e, int k)
@@ -321,7 +322,7 @@ static void answer(FILE *f, const advise *a)
 static void page(FILE *f, const void *what)
 {
     const advise *a = what;
-    html_begin(f, "gradscale advise", style);
+    html_begin(f, "gradscale advise", (const char *const[]){style, NULL});
     fputs("<h1>Loss scale for these gradients</h1>\n<p class=\"soft\">", f);
     for (size_t i = 0; i < a->count; i++) {
         fputs(i ? ", " : "", f);

@@ -31,7 +31,7 @@ static const char style_of_all[] =
     ".skip{position:absolute;left:-999px}.skip:focus{left:12px;top:12px;padding:8px 14px;"
     "background:var(--paper);color:var(--ink);border-radius:8px;z-index:9}\n"
     ":focus-visible{outline:2px solid var(--focus);outline-offset:2px}\n"
-    "figure{margin:0}svg{display:block;width:100%;height:auto}svg text{fill:var(--soft)}\n"
+    "figure{margin:0}figure>svg{display:block;width:100%;height:auto}svg text{fill:var(--soft)}\n"
     ".normal{fill:var(--normal)}.subnormal{fill:var(--subnormal)}.lost{fill:var(--lost)}"
     ".overflow{fill:var(--overflow)}\n"
     ".bad{border-left:4px solid var(--lost);padding:4px 12px;margin:12px 0}\n"
@@ -72,7 +72,7 @@ void html_escape(FILE *f, const char *text)
     }
 }
 
-void html_begin(FILE *f, const char *title, const char *style)
+void html_begin(FILE *f, const char *title, const char *const *styles)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
@@ -80,10 +80,12 @@ void html_begin(FILE *f, const char *title, const char *style)
           "<link rel=\"icon\" href=\"data:,\"/>\n<title>",
           f);
     html_escape(f, title);
-    fprintf(f,
-            "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n"
-            "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<main id=\"main\">\n",
-            style_of_all, style);
+    fprintf(f, "</title>\n<style>\n%s", style_of_all);
+    for (; *styles; styles++)
+        fputs(*styles, f);
+    fputs("</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n"
+          "<main id=\"main\">\n",
+          f);
 }
 
 void html_end(FILE *f) { fputs("</main>\n</body>\n</html>\n", f); }

@@ -8,8 +8,9 @@
 /* Text from files and users, for elements and for attributes in double quotes. */
 void html_escape(FILE *f, const char *text);
 
-/* Everything up to the first heading; style: the page's own rules, in CSS. html_end closes it. */
-void html_begin(FILE *f, const char *title, const char *style);
+/* Everything up to the first heading; styles: the page's own rules, in CSS, up to NULL. html_end
+ * closes it. */
+void html_begin(FILE *f, const char *title, const char *const *styles);
 void html_end(FILE *f);
 
 /* Writes page(f, what) to path, as a whole or not at all: a report that was there stays until the
