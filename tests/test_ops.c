@@ -108,7 +108,7 @@ static void check_case(const op_case *c, gs_mode mode, gs_dtype half)
     }
     gs_context *ctx;
     gs_tape *t;
-    const gs_tape_config config = {.mode = mode, .half = half, .telemetry = 1};
+    const gs_tape_config config = {.mode = mode, .half = half, .telemetry = 1, .recompute = 1};
     CHECK(gs_context_create(&ctx, NULL) == GS_OK);
     CHECK(gs_tape_create(&t, ctx, &config) == GS_OK);
     const double loss = naive_loss(in, aim, c);
@@ -393,6 +393,35 @@ static void naive_gelu(double *y, double *const *in, const op_case *c)
         const double x = in[0][i];
         y[i] = 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
     }
+}
+
+/* ---- recomputation of a segment that uses its x twice, and its gradient with it ---- */
+
+static gs_value *segment(const void *args, gs_tape *t, gs_value *x)
+{
+    const float p = *(const float *)args;
+    return gs_dropout(t, gs_add(t, x, gs_gelu(t, gs_gelu(t, x))), p);
+}
+
+static gs_value *run_recompute(gs_tape *t, gs_value **in)
+{
+    const float p = 0;
+    return gs_add(t, gs_recompute(t, in[0], segment, &p, sizeof p), in[0]);
+}
+
+static void naive_recompute(double *y, double *const *in, const op_case *c)
+{
+    double inner[MAX_COUNT], *const through[] = {inner};
+    naive_gelu(inner, in, c);
+    naive_gelu(y, through, c);
+    for (size_t i = 0; i < count_of(&c->out); i++)
+        y[i] += 2 * in[0][i];
+}
+
+static void check_recompute(void)
+{
+    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_recompute, naive_recompute, 2};
+    check_op(&c);
 }
 
 static void check_gelu(void)

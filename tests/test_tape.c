@@ -1,4 +1,4 @@
-/* What a tape tells about itself: histograms of its layers' gradients. */
+/* What a tape is told and tells about itself: its config, histograms of its layers' gradients. */
 #include "memory.h"
 #include "test.h"
 
@@ -115,4 +115,31 @@ static void test_exponents(void)
     check_exponents(GS_O2, GS_BF16);
 }
 
-TESTS({"exponents", test_exponents})
+/* ---- another config ---- */
+
+static void test_configure(void)
+{
+    fixture f;
+    float data[N] = {0}, grad[N], c[N] = {0};
+    const gs_weight w = {"w", 1, N, data, GS_F32, NULL, GS_F16, grad, GS_F32, 0};
+    gs_tape_config config = {.mode = GS_O2, .half = GS_F16};
+    size_t n;
+    fixture_new(&f, config);
+    config.telemetry = 1;
+    CHECK(gs_tape_configure(f.tape, &config) == GS_OK);
+    run_layers(f.tape, &w, c, c);
+    CHECK(gs_tape_layers(f.tape, &n) && n == 3);
+    config.telemetry = 0;
+    CHECK(gs_tape_configure(f.tape, &config) == GS_OK);
+    CHECK(gs_tape_layers(f.tape, &n) && n == 3); /* not before the next step */
+    run_layers(f.tape, &w, c, c);
+    CHECK(!gs_tape_layers(f.tape, &n) && n == 0);
+    config.half = GS_BF16;
+    CHECK(gs_tape_configure(f.tape, &config) == GS_ESTATE);
+    config = (gs_tape_config){.mode = GS_O1, .half = GS_F16};
+    CHECK(gs_tape_configure(f.tape, &config) == GS_ESTATE);
+    CHECK(gs_tape_configure(f.tape, NULL) == GS_ENULL);
+    fixture_free(&f);
+}
+
+TESTS({"exponents", test_exponents}, {"configure", test_configure})

@@ -14,7 +14,8 @@ static void set_buffer(gs_value *v, struct gsi_buffer *b)
 /* One user, the caller's. NULL: no memory, which is noted. */
 static struct gsi_buffer *new_buffer(gs_tape *t, size_t bytes)
 {
-    for (struct gsi_buffer **s = &t->spares; *s; s = &(*s)->next)
+    const bool inside = t->where != GSI_OUTSIDE;
+    for (struct gsi_buffer **s = &t->spares[inside]; *s; s = &(*s)->next)
         if ((*s)->bytes == bytes) {
             struct gsi_buffer *b = *s;
             *s = b->next;
@@ -25,7 +26,7 @@ static struct gsi_buffer *new_buffer(gs_tape *t, size_t bytes)
     void *data = b ? gsi_step_new(t, bytes, 1) : NULL;
     if (!data)
         return NULL;
-    *b = (struct gsi_buffer){NULL, data, bytes, 1};
+    *b = (struct gsi_buffer){NULL, data, bytes, 1, inside};
     t->memory.gradients += bytes;
     return b;
 }
@@ -34,8 +35,8 @@ static void drop_buffer(gs_tape *t, struct gsi_buffer *b)
 {
     if (--b->users > 0)
         return;
-    b->next = t->spares;
-    t->spares = b;
+    b->next = t->spares[b->inside];
+    t->spares[b->inside] = b;
 }
 
 void gsi_release(gs_tape *t, gs_value *v)
@@ -51,7 +52,18 @@ void gsi_adopt(gs_tape *t, gs_value *v, void *data)
     struct gsi_buffer *b = gsi_step_new(t, 1, sizeof *b);
     if (!b)
         return;
-    *b = (struct gsi_buffer){NULL, data, bytes_of(v), 1};
+    *b = (struct gsi_buffer){NULL, data, bytes_of(v), 1, t->where != GSI_OUTSIDE};
+    set_buffer(v, b);
+}
+
+void gsi_rescue(gs_tape *t, gs_value *v)
+{
+    if (!v->buffer || !v->buffer->inside)
+        return;
+    struct gsi_buffer *b = new_buffer(t, bytes_of(v));
+    if (b)
+        memcpy(b->data, v->grad, b->bytes);
+    gsi_release(t, v);
     set_buffer(v, b);
 }
 
@@ -137,10 +149,12 @@ void gsi_product(gs_tape *t, gs_gemm *g, bool gradient)
 
 /* ---- weights ---- */
 
-/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated. */
-static bool rounds_wgrad(const gs_tape *t)
+/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated:
+ * where the operation read the weight in it. So autocast and Apex have it: linear, convolution and
+ * their biases get half gradients, norms f32 ones unless all is half (O3). */
+static bool rounds_wgrad(const gs_tape *t, const gs_value *v)
 {
-    return t->config.mode != GS_O0 && !t->config.wgrad_f32;
+    return v->dtype != GS_F32 && !t->config.wgrad_f32;
 }
 
 /* w->grad += d */
@@ -159,7 +173,7 @@ void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
     if (v->weight) {
         struct gsi_buffer *b = NULL;
         gs_tensor rounded = src;
-        if (dtype == GS_F32 && rounds_wgrad(t)) {
+        if (dtype == GS_F32 && rounds_wgrad(t, v)) {
             gs_stats stats;
             gs_stats_init(&stats);
             b = new_buffer(t, v->count * 2);
@@ -206,7 +220,7 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
-    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t)) {
+    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t, v)) {
         rounded_product(t, w, g);
         return;
     }

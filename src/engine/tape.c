@@ -42,9 +42,10 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     gs_tape *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
-    *t = (gs_tape){.ctx = ctx, .config = *config, .layer = SIZE_MAX};
+    *t = (gs_tape){.ctx = ctx, .config = *config, .next = *config, .layer = SIZE_MAX};
     gsi_rows_init(&t->rows, ctx->cpu);
     gsi_arena_init(&t->arena, &ctx->heap);
+    gsi_arena_init(&t->segment, &ctx->heap);
     gs_stats_init(&t->stats);
     *out = t;
     return GS_OK;
@@ -55,22 +56,34 @@ void gs_tape_free(gs_tape *tape)
     if (!tape)
         return;
     gsi_arena_free(&tape->arena);
+    gsi_arena_free(&tape->segment);
     gsi_free(&tape->ctx->heap, tape->layers);
     gsi_free(&tape->ctx->heap, tape);
+}
+
+gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config)
+{
+    if (!config)
+        return GS_ENULL;
+    if (config->mode != tape->config.mode || config->half != tape->config.half)
+        return gsi_fail(&tape->ctx->error, GS_ESTATE, "a tape keeps its mode and its half type");
+    tape->next = *config;
+    return GS_OK;
 }
 
 void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
 {
     gsi_arena_reset(&tape->arena, (gsi_mark){0});
-    tape->arena.peak = 0;
+    tape->arena.peak = tape->segment.peak = 0;
     tape->training = training;
+    tape->config = tape->next;
     tape->exponents = tape->ask_exponents;
     tape->last = NULL;
-    tape->spares = NULL;
+    tape->spares[0] = tape->spares[1] = NULL;
     tape->error = (gs_error){0};
     tape->layer = SIZE_MAX;
     tape->layer_count = 0;
-    tape->memory = (gs_memory){0};
+    tape->memory = tape->inside = (gs_memory){0};
     tape->seed = seed;
     tape->dropouts = 0;
     gs_stats_init(&tape->stats);
@@ -87,15 +100,19 @@ const gs_stats *gs_tape_stats(const gs_tape *tape) { return &tape->stats; }
 
 gs_memory gs_tape_memory(const gs_tape *tape)
 {
-    gs_memory memory = tape->memory;
-    memory.peak = tape->arena.peak;
-    return memory;
+    return (gs_memory){.activations = tape->memory.activations + tape->inside.activations,
+                       .gradients = tape->memory.gradients + tape->inside.gradients,
+                       .peak = tape->arena.peak + tape->segment.peak};
 }
 
 void gs_tape_layer(gs_tape *tape, const char *name)
 {
     if (!tape->config.telemetry && !tape->exponents)
         return;
+    if (tape->where == GSI_SECOND_RUN) { /* the first has made it */
+        tape->layer = tape->layer_count++;
+        return;
+    }
     if (tape->layer_count == tape->layer_room) {
         const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
         gs_layer *layers = gsi_new(&tape->ctx->heap, room * sizeof *layers);
@@ -111,9 +128,11 @@ void gs_tape_layer(gs_tape *tape, const char *name)
     }
     gs_exponents *exponents = NULL;
     if (tape->exponents) {
-        exponents = gsi_step_new(tape, 1, sizeof *exponents);
-        if (!exponents)
+        exponents = gsi_arena_new(&tape->arena, 1, sizeof *exponents);
+        if (!exponents) {
+            gsi_poison(tape, GS_ENOMEM, "no memory for the exponents of layer %s", name);
             return;
+        }
         memset(exponents, 0, sizeof *exponents);
     }
     tape->layer = tape->layer_count++;
@@ -155,7 +174,7 @@ const char *gsi_shape(char text[96], const gs_value *v)
 
 void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 {
-    void *p = gsi_arena_new(&t->arena, count, size);
+    void *p = gsi_arena_new(t->where == GSI_OUTSIDE ? &t->arena : &t->segment, count, size);
     if (!p)
         gsi_poison(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
     return p;
@@ -226,13 +245,15 @@ void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, 
     if (!t->training || gsi_poisoned(t, out) ||
         !((a && a->needs_grad) || (b && b->needs_grad) || (c && c->needs_grad)))
         return NULL;
+    out->needs_grad = 1;
+    if (t->where == GSI_FIRST_RUN)
+        return NULL;
     gsi_op *record = gsi_step_new(t, 1, size);
     if (!record)
         return NULL;
     memset(record, 0, size);
     *record = (gsi_op){t->last, out, {a, b, c}, t->layer, op};
     t->last = record;
-    out->needs_grad = 1;
     return record;
 }
 
@@ -243,11 +264,26 @@ static void add_exponents(gs_tape *t, const gsi_op *op)
 {
     const gs_value *out = op->out;
     const gs_dtype stored = t->config.mode == GS_O0 ? GS_F32 : t->config.half;
-    if (op->layer == SIZE_MAX || out->dtype != stored || out->alias || out->rank == 0)
-        return; /* a reshaped value's is its root's, and the loss has the seed */
+    if (op->layer == SIZE_MAX || out->dtype != stored || out->rank == 0 || out->alias ||
+        op->op == GS_OP_recompute)
+        return; /* the loss has the seed; what shows another's value has the other's gradient */
     const gs_tensor grad = {out->grad, out->count, out->dtype, NULL, 0};
     gs_exponents *sum = (gs_exponents *)(uintptr_t)t->layers[op->layer].exponents;
     gsi_demand(t, gs_tensors_exponents(t->ctx, &grad, 1, sum, NULL));
+}
+
+void gsi_backward(gs_tape *t, gsi_op *op)
+{
+    for (; op && t->error.status == GS_OK; op = op->before) {
+        gs_value *out = op->out;
+        if (!out->grad) /* nothing that leads to the loss */
+            continue;
+        t->layer = op->layer;
+        if (t->exponents)
+            add_exponents(t, op);
+        ops[op->op].backward(t, op);
+        gsi_release(t, out);
+    }
 }
 
 gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
@@ -259,15 +295,6 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         return tape->error.status;
     }
     gsi_give(tape, loss, &seed, GS_F32);
-    for (gsi_op *op = tape->last; op && tape->error.status == GS_OK; op = op->before) {
-        gs_value *out = op->out;
-        if (!out->grad) /* nothing that leads to the loss */
-            continue;
-        tape->layer = op->layer;
-        if (tape->exponents)
-            add_exponents(tape, op);
-        ops[op->op].backward(tape, op);
-        gsi_release(tape, out);
-    }
+    gsi_backward(tape, tape->last);
     return tape->error.status;
 }
