@@ -59,10 +59,10 @@ for source in examples/*.c examples/*.cpp; do
     *) compile="$cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror" ;;
     esac
     need=gradscale
-    grep -qE 'gradscale/(io|train)\.h' "$source" && need=gradscale_train
-    check "builds $source" $compile $(pkg-config --cflags $need) -o "$tmp/example" "$source" \
+    grep -qE 'gradscale/(io|trace|train|data|checkpoint|log)\.h' "$source" && need=gradscale_train
+    check "builds $source" $compile $(pkg-config --cflags $need) -o "$tmp/example" "$PWD/$source" \
         $(pkg-config --libs $need) -lm
-    check "runs $source" "$tmp/example"
+    check "runs $source" sh -c "cd '$tmp' && ./example" # they may leave files behind
 done
 
 # libgradscale links libc, libm and threads, and nothing else; both export gs_ names only.

@@ -40,7 +40,7 @@ void gsi_put_count(gsi_line *l, uint64_t x)
     gsi_put(l, text);
 }
 
-void gsi_put_real(gsi_line *l, double x, const char *not_finite)
+void gsi_put_real(gsi_line *l, double x, bool rough, const char *not_finite)
 {
     char text[64];
     if (!isfinite(x)) {
@@ -49,7 +49,7 @@ void gsi_put_real(gsi_line *l, double x, const char *not_finite)
     }
     for (int digits = 6; digits <= 17; digits += digits < 15 ? 9 : 1) { /* 6, 15, 16, 17 */
         snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
+        if (rough || strtod(text, NULL) == x)
             break;
     }
     const char *point = localeconv()->decimal_point;
@@ -102,7 +102,13 @@ void gsi_add_count(gsi_line *l, const char *name, uint64_t value)
 void gsi_add_real(gsi_line *l, const char *name, double value)
 {
     gsi_put_name(l, name);
-    gsi_put_real(l, value, "null");
+    gsi_put_real(l, value, false, "null");
+}
+
+void gsi_add_rough(gsi_line *l, const char *name, double value)
+{
+    gsi_put_name(l, name);
+    gsi_put_real(l, value, true, "null");
 }
 
 void gsi_add_open(gsi_line *l, const char *name, const char *bracket)

@@ -60,7 +60,7 @@ static gs_status end_event(gs_logger *l)
 
 /* ---- steps ---- */
 
-typedef enum kind { COUNT, REAL, FLAG, WORD } kind;
+typedef enum kind { COUNT, REAL, ROUGH, FLAG, WORD } kind; /* ROUGH: 6 digits say it */
 
 #define AT(member) offsetof(gs_log_step, member)
 static const struct {
@@ -74,8 +74,8 @@ static const struct {
     {"amax", REAL, AT(amax), false},          {"verdict", WORD, AT(verdict), false},
     {"reason", WORD, AT(reason), false},      {"reruns", COUNT, AT(reruns), false},
     {"grad_norm", REAL, AT(grad_norm), true}, {"lr", REAL, AT(lr), true},
-    {"underflow", REAL, AT(underflow), true}, {"items_per_s", REAL, AT(items_per_s), true},
-    {"seconds", REAL, AT(seconds), false},    {"items", COUNT, AT(items), false},
+    {"underflow", REAL, AT(underflow), true}, {"items_per_s", ROUGH, AT(items_per_s), true},
+    {"seconds", ROUGH, AT(seconds), false},   {"items", COUNT, AT(items), false},
 };
 
 /* Column i of the step, as JSON or as a field of CSV. */
@@ -87,7 +87,9 @@ static void put_column(gs_logger *l, size_t i, const gs_log_step *step, bool jso
         gsi_put_count(&l->line, *(const uint64_t *)(const void *)field);
         break;
     case REAL:
-        gsi_put_real(&l->line, *(const double *)(const void *)field, json ? "null" : "");
+    case ROUGH:
+        gsi_put_real(&l->line, *(const double *)(const void *)field, columns[i].kind == ROUGH,
+                     json ? "null" : "");
         break;
     case FLAG:
         gsi_put(&l->line, *(const int *)(const void *)field ? "true" : "false");
@@ -231,8 +233,8 @@ gs_status gs_logger_layers(gs_logger *l, uint64_t step, const gs_layer *layers, 
         gsi_add_open(&l->line, NULL, "{");
         gsi_add_string(&l->line, "name", layers[i].name);
         gsi_add_count(&l->line, "elements", s->elements);
-        gsi_add_real(&l->line, "flushed", values ? (double)s->flushed / (double)values : 0);
-        gsi_add_real(&l->line, "subnormal", values ? (double)s->subnormal / (double)values : 0);
+        gsi_add_rough(&l->line, "flushed", values ? (double)s->flushed / (double)values : 0);
+        gsi_add_rough(&l->line, "subnormal", values ? (double)s->subnormal / (double)values : 0);
         gsi_add_count(&l->line, "inf", s->inf + s->nan);
         gsi_add_real(&l->line, "amax", (double)s->amax);
         gsi_put(&l->line, "}");
@@ -286,7 +288,7 @@ gs_status gs_logger_checkpoint(gs_logger *l, uint64_t step, const char *path, do
     if (!begin_event(l, "checkpoint", step))
         return GS_OK;
     gsi_add_string(&l->line, "path", path);
-    gsi_add_real(&l->line, "seconds", seconds);
+    gsi_add_rough(&l->line, "seconds", seconds);
     return end_event(l);
 }
 
@@ -294,7 +296,7 @@ gs_status gs_logger_end(gs_logger *l, const gs_log_end *end)
 {
     if (!begin_event(l, "end", end->step))
         return GS_OK;
-    gsi_add_real(&l->line, "seconds", end->seconds);
+    gsi_add_rough(&l->line, "seconds", end->seconds);
     gsi_add_real(&l->line, "loss", end->loss);
     gsi_add_real(&l->line, "accuracy", end->accuracy);
     gsi_add_count(&l->line, "applied", end->applied);
@@ -303,7 +305,7 @@ gs_status gs_logger_end(gs_logger *l, const gs_log_end *end)
     gsi_add_string(&l->line, "status", end->status);
     gsi_add_open(&l->line, "phases", "{");
     for (size_t i = 0; i < end->n; i++)
-        gsi_add_real(&l->line, end->phases[i].name, end->phases[i].seconds);
+        gsi_add_rough(&l->line, end->phases[i].name, end->phases[i].seconds);
     gsi_put(&l->line, "}");
     return end_event(l);
 }
