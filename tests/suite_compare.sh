@@ -129,6 +129,14 @@ check "it says where" has '^fp32: interrupted after step [0-9]+'
 check "and what was not begun" has '^2 runs were not begun'
 check "no child is left" test -z "$(child)"
 
+check "--resume does the rest" compares 0 --config "$tmp/small.conf" --output "$tmp/d" --steps 300 \
+    --runs fp32,fp16:none,bf16 --resume
+check "and nothing else" test "$(cut -d: -f1 "$tmp/err")" = "fp16 none"
+check "--resume of another job" compares 2 --config "$tmp/small.conf" --output "$tmp/d" --steps 301 \
+    --runs fp32,fp16:none,bf16 --resume
+check "is refused" grep -qx "gradscale: --resume: $tmp/d/job.conf is of a job with other options" \
+    "$tmp/err"
+
 begin "$tmp/f" 100000
 check "a run begins" wait_for "$tmp/f/fp32-seed-1.jsonl"
 orphan=$(child)

@@ -16,7 +16,7 @@ enum { SECTIONS_MAX = 8, ROWS_MAX = 32 };
 static struct {
     const char *runs, *output;
     uint64_t seeds;
-    bool json;
+    bool json, resume;
 } given = {.runs = COMPARE_DEFAULT, .output = "comparison", .seeds = 1};
 
 static const cli_option own_rows[] = {
@@ -28,6 +28,8 @@ static const cli_option own_rows[] = {
      CLI_UNSIGNED(&given.seeds), .min = 1, .max = 1000},
     {"output", "DIR", "folder for logs and report; what is in it from before is replaced",
      CLI_STRING(&given.output)},
+    {"resume", NULL, "go on: what DIR has whole logs of is not done again",
+     CLI_FLAG(&given.resume)},
     {"json", NULL, "print JSON; its schema is in doc/json-compare.md", CLI_FLAG(&given.json)},
     {0}};
 
@@ -90,15 +92,37 @@ static int make_folder(const char *path)
     return cli_fail("--output %.120s: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
 }
 
+/* Whether the file holds this text. */
+static bool holds(const char *path, const char *text, size_t length)
+{
+    char *have = cli_resize(NULL, length + 1);
+    FILE *f = fopen(path, "r");
+    const size_t got = f ? fread(have, 1, length + 1, f) : 0;
+    const bool same = f && got == length && memcmp(have, text, length) == 0;
+    if (f)
+        fclose(f);
+    free(have);
+    return same;
+}
+
 /* The options of all runs, as a file that train reads: a run can be repeated by hand. */
 static int write_config(const char *path)
 {
-    FILE *f = fopen(path, "w");
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
     if (f)
         cli_config_write(f, train_rows);
-    if (!f || ferror(f) | (fclose(f) != 0))
-        return cli_failed("%.120s: %s", path, strerror(errno));
-    return CLI_GO;
+    if (!f || fclose(f) != 0)
+        return cli_failed("out of memory");
+    int code = CLI_GO;
+    if (given.resume && access(path, F_OK) == 0 && !holds(path, text, length))
+        code = cli_fail("--resume: %.120s is of a job with other options", path);
+    f = code == CLI_GO ? fopen(path, "w") : NULL;
+    if (code == CLI_GO && (!f || (fwrite(text, 1, length, f) != length) | (fclose(f) != 0)))
+        code = cli_failed("%.120s: %s", path, strerror(errno));
+    free(text);
+    return code;
 }
 
 /* "fp16 static:1024" -> "fp16-static-1024" */
@@ -128,12 +152,34 @@ static void make_trials(compare_all *c)
 
 /* ---- the work ---- */
 
-static void trial_ended(const compare_all *c, compare_trial *t)
+static void read_log(compare_trial *t)
 {
     if (access(t->log, R_OK) == 0)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
     if (t->is_read)
         report_judge(&t->has);
+}
+
+/* What an earlier comparison has brought to its end is DONE. */
+static void find_done(compare_all *c)
+{
+    for (size_t i = 0; i < c->n * c->seeds; i++) {
+        compare_trial *t = &c->trials[i];
+        read_log(t);
+        if (t->is_read && t->has.status && cli_read_choice("done|early stop", t->has.status) >= 0) {
+            t->ending = COMPARE_DONE;
+            t->seconds = t->has.seconds;
+        } else {
+            report_free(&t->has);
+            t->has = (report_run){0};
+            t->is_read = false;
+        }
+    }
+}
+
+static void trial_ended(const compare_all *c, compare_trial *t)
+{
+    read_log(t);
     if (t->ending == COMPARE_DONE && !c->quiet && !isatty(STDERR_FILENO))
         fprintf(stderr, "%s: loss %.4f, %.1f s\n", t->name, t->has.loss, t->seconds);
     else if (t->ending == COMPARE_FAILED)
@@ -172,6 +218,8 @@ int cmd_compare(int argc, char **argv)
         (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);
+    if (given.resume)
+        find_done(&c);
     bool complete = compare_children(&c, trial_ended);
     write_report(&c);
     if (given.json)

@@ -56,7 +56,7 @@ int compare_set_read(compare_all *c, const char *list);
 
 /* ---- child ---- */
 
-/* Takes the trials one after the other and calls back at the end of each. False: a signal ended
+/* Takes the trials that are not done, one after the other, and calls back at the end of each. False: a signal ended
  * it; what has not been begun is WAITING. */
 bool compare_children(compare_all *c, void (*ended)(const compare_all *, compare_trial *));
 

@@ -227,6 +227,8 @@ bool compare_children(compare_all *c, void (*ended)(const compare_all *, compare
         sigaddset(&set, wanted[i]);
     sigprocmask(SIG_BLOCK, &set, &before);
     for (size_t i = 0; i < c->n * c->seeds && go_on; i++) {
+        if (c->trials[i].ending == COMPARE_DONE)
+            continue;
         go_on = run_child(c, i, &set, &before);
         ended(c, &c->trials[i]);
     }

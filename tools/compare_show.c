@@ -90,6 +90,8 @@ static void ratio_cell(cli_table *t, double ratio)
         cli_table_cell(t, "%s", "-");
     else if (ratio >= 2)
         cli_table_cell(t, "%.1fx", ratio);
+    else if (fabs(ratio - 1) < 0.00005)
+        cli_table_cell(t, "%s", "0.00%");
     else
         cli_table_cell(t, "%+.2f%%", 100 * (ratio - 1));
 }
@@ -184,9 +186,25 @@ static size_t print_losses(const compare_all *c)
     return lost;
 }
 
+/* Lines of the verdict, some of which are "label<tab>what is said of it". */
+static void print_words(const char *title, char *text)
+{
+    enum { INDENT = 6 };
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        const size_t label = strcspn(line, "\t"), room = strlen(line) + 2;
+        char *whole = cli_resize(NULL, room);
+        snprintf(whole, room, "%.*s%s%s", (int)label, line, line[label] ? ": " : "",
+                 line[label] ? line + label + 1 : "");
+        printf("%-*s", INDENT, title);
+        cli_wrap(whole, INDENT, INDENT);
+        free(whole);
+        title = "";
+    }
+}
+
 void compare_show(const compare_all *c)
 {
-    static const char *const titles[WORDS_COUNT] = {NULL, "Lost", "Cost", "Use"};
+    static const char *const titles[WORDS_COUNT] = {"", "Lost", "Cost", "Use"};
     print_table(c);
     putchar('\n');
     if (print_losses(c) > 0)
@@ -194,9 +212,10 @@ void compare_show(const compare_all *c)
     report_words words;
     compare_words(c, &words);
     for (int i = 0; i < WORDS_COUNT; i++) {
-        if (titles[i])
-            printf("%-6s", titles[i]);
-        cli_wrap(words.text[i], titles[i] ? 6 : 0, titles[i] ? 6 : 0);
+        if (i == WORDS_HEADLINE)
+            printf("%s.\n\n", words.text[i]);
+        else
+            print_words(titles[i], words.text[i]);
         free(words.text[i]);
     }
     if (c->report[0])
