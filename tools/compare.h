@@ -73,7 +73,8 @@ typedef struct compare_mean {
 
 const compare_run *compare_reference(const compare_all *c); /* the first in fp32, or the first */
 compare_mean compare_mean_of(const compare_all *c, const compare_run *run);
-void compare_words(const compare_all *c, report_words *words);
+/* False: fewer than two runs are done, and there is nothing to say. */
+bool compare_words(const compare_all *c, report_words *words);
 void compare_show(const compare_all *c);
 void compare_json(const compare_all *c, FILE *to);
 

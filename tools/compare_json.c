@@ -99,12 +99,15 @@ void compare_json(const compare_all *c, FILE *to)
         write_run(&j, c, &c->runs[i]);
     json_end(&j);
     report_words words;
-    compare_words(c, &words);
-    json_object(&j, "words");
-    for (int i = 0; i < WORDS_COUNT; i++) {
-        json_string(&j, keys[i], words.text[i]);
-        free(words.text[i]);
+    if (compare_words(c, &words)) {
+        json_object(&j, "words");
+        for (int i = 0; i < WORDS_COUNT; i++) {
+            json_string(&j, keys[i], words.text[i]);
+            free(words.text[i]);
+        }
+        json_end(&j);
+    } else {
+        json_null(&j, "words");
     }
-    json_end(&j);
     json_end(&j);
 }

@@ -154,16 +154,20 @@ static void print_table(const compare_all *c)
 
 /* ---- the words ---- */
 
-void compare_words(const compare_all *c, report_words *words)
+bool compare_words(const compare_all *c, report_words *words)
 {
     const size_t all = c->n * c->seeds;
     report_run *ended = cli_resize(NULL, all * sizeof *ended); /* copies that are not freed twice */
-    size_t n = 0;
+    size_t n = 0, runs = 0;
     for (size_t i = 0; i < all; i++)
         if (c->trials[i].ending == COMPARE_DONE && c->trials[i].is_read)
             ended[n++] = c->trials[i].has;
-    report_verdict(words, ended, n);
+    for (size_t i = 0; i < c->n; i++)
+        runs += compare_mean_of(c, &c->runs[i]).done > 0;
+    if (runs > 1)
+        report_verdict(words, ended, n);
     free(ended);
+    return runs > 1;
 }
 
 /* What is missing from the table, and why. */
@@ -182,7 +186,8 @@ static size_t print_losses(const compare_all *c)
             printf("%s: its log cannot be read\n", t->name);
     }
     if (waiting > 0)
-        printf("%zu %s not begun\n", waiting, waiting == 1 ? "run was" : "runs were");
+        printf("%zu %s not begun: --resume goes on with the rest\n", waiting,
+               waiting == 1 ? "run was" : "runs were");
     return lost;
 }
 
@@ -205,13 +210,13 @@ static void print_words(const char *title, char *text)
 void compare_show(const compare_all *c)
 {
     static const char *const titles[WORDS_COUNT] = {"", "Lost", "Cost", "Use"};
+    report_words words;
     print_table(c);
     putchar('\n');
     if (print_losses(c) > 0)
         putchar('\n');
-    report_words words;
-    compare_words(c, &words);
-    for (int i = 0; i < WORDS_COUNT; i++) {
+    const bool any = compare_words(c, &words);
+    for (int i = 0; any && i < WORDS_COUNT; i++) {
         if (i == WORDS_HEADLINE)
             printf("%s.\n\n", words.text[i]);
         else
@@ -219,5 +224,5 @@ void compare_show(const compare_all *c)
         free(words.text[i]);
     }
     if (c->report[0])
-        printf("\nThe report is %s, the logs lie beside it.\n", c->report);
+        printf("%sThe report is %s, the logs lie beside it.\n", any ? "\n" : "", c->report);
 }
