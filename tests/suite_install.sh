@@ -81,7 +81,7 @@ libc='^(libc\.so|libm\.so|libpthread\.so|ld-linux)'
 check "libgradscale needs libc and libm only" needs_only "$lib/libgradscale.so" "$libc"
 for part in $parts; do
     check "lib$part needs nothing unexpected" needs_only "$lib/lib$part.so" \
-        "$libc|^(libz|libjansson|libgradscale)\.so"
+        "$libc|^(libz|libjansson|libgradscale|libmpi|libmpich|libopen-.*)\.so"
     pattern='^gs_' check "lib$part.so exports gs_ names only" exports_only -D "$lib/lib$part.so"
     pattern='^gsi?_' check "lib$part.a defines gs_ and gsi_ names only" exports_only "$lib/lib$part.a"
 done

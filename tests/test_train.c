@@ -508,75 +508,6 @@ static void test_names(void)
     job_free(&j);
 }
 
-/* ---- ranks ---- */
-
-/* Two ranks that hold the same: sums are twice mine. */
-static int comm_calls;
-static gs_status twice(void *user, float *data, size_t n)
-{
-    (void)user;
-    comm_calls++;
-    for (size_t i = 0; i < n; i++)
-        data[i] *= 2;
-    return GS_OK;
-}
-
-/* And one that met an infinity, or an error, when *user says so. */
-static gs_status other_rank(void *user, double *data, size_t n)
-{
-    const int what = *(const int *)user;
-    CHECK(n == 5);
-    if (what == 1)
-        data[2] = 1;
-    if (what == 2)
-        data[0] = GS_ERANGE;
-    if (what == 3)
-        data[1] = 1;
-    return GS_OK;
-}
-
-static gs_status nothing(void *user, void *data, size_t bytes, int root)
-{
-    (void)user, (void)data, (void)bytes;
-    return root == 0 ? GS_OK : GS_ERANGE;
-}
-
-static void test_ranks(void)
-{
-    int what = 0;
-    const gs_comm comm = {&what, 0, 2, twice, other_rank, nothing, NULL};
-    how h = {.kind = CNN, .mode = GS_O0, .threads = 1};
-    job alone = job_new(&h);
-    h.comm = &comm;
-    job j = job_new(&h);
-    const gs_train_row a = step(&alone, CNN, 0), b = step(&j, CNN, 0);
-    CHECK(comm_calls == 2); /* all gradients in one, and the loss */
-    CHECK(b.loss == (double)(float)a.loss && a.report.norm == b.report.norm);
-    CHECK(same_job(&alone, &j)); /* halves are exact, so all of it is the same */
-
-    what = 1;
-    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_INF);
-    what = 3;
-    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_FORWARD);
-    what = 2;
-    gs_batch batch = batch_of(CNN, 1);
-    CHECK(gs_trainer_step(j.trainer, &batch, 1, NULL) == GS_ERANGE);
-    CHECK(strstr(gs_context_error(j.ctx)->text, "another rank"));
-    CHECK(same_job(&alone, &j));
-    job_free(&alone);
-    job_free(&j);
-
-    const gs_comm single = gs_comm_single();
-    float x = 3;
-    double y = 4;
-    CHECK(single.rank == 0 && single.size == 1);
-    CHECK(single.sum(single.user, &x, 1) == GS_OK && x == 3);
-    CHECK(single.max(single.user, &y, 1) == GS_OK && y == 4);
-    CHECK(single.bcast(single.user, &x, 4, 0) == GS_OK && x == 3);
-    CHECK(single.bcast(single.user, &x, 4, 1) == GS_ERANGE);
-    CHECK(single.barrier(single.user) == GS_OK);
-}
-
 /* ---- autocast, as engine.h has it ---- */
 
 static void test_autocast(void)
@@ -693,5 +624,5 @@ TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_
       {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
       {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
       {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"ranks", test_ranks}, {"autocast", test_autocast}, {"wgrad", test_wgrad},
+      {"autocast", test_autocast}, {"wgrad", test_wgrad},
       {"half_memory", test_half_memory})

@@ -30,7 +30,6 @@ typedef struct how {
     float dropout;
     int telemetry, recompute, wgrad_f32;
     books *books;
-    const gs_comm *comm;
 } how;
 
 static inline gs_status make_model(job *j, const how *h)
@@ -54,7 +53,6 @@ static inline job job_new(const how *h)
                                      .wgrad_f32 = h->wgrad_f32,
                                      .telemetry = h->telemetry,
                                      .recompute = h->recompute},
-                            .comm = h->comm,
                             .seed = 42};
     gs_error error = {0};
     const bool set = gs_optim_config_init(&tc.optim, "adamw", &error) == GS_OK &&

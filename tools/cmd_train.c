@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "report.h"
 #include "train.h"
 
 static int run(train_job *j, const char *checkpoint)
@@ -22,6 +23,12 @@ static int run(train_job *j, const char *checkpoint)
     if (!j->o.quiet)
         train_show_heading(j);
     code = train_loop(j, &result);
+    if (j->o.report) {
+        const int written =
+            report_write(j->o.report, &j->o.log, 1, &(report_options){.option = "--report"});
+        result.reported = written == CLI_DONE;
+        code = code == CLI_GO && written != CLI_DONE ? written : code;
+    }
     if (!j->o.quiet)
         train_show_summary(j, &result);
     return code == CLI_GO ? CLI_DONE : code;

@@ -131,7 +131,8 @@ typedef struct train_result {
     double seconds, phases[TRAIN_PHASES];
     double scale;
     uint64_t saved; /* step of the last checkpoint; 0: none */
-    bool log_failed, stuck;
+    int signal;     /* that ended it */
+    bool log_failed, stuck, reported;
 } train_result;
 
 /* CLI_GO, or the exit code after an error. Fills in *result in any case. */

@@ -34,10 +34,15 @@ static int open_data(train_job *j)
     const char *name = j->o.data;
     if (!name)
         name = train_models[j->o.model > 0 ? j->o.model - 1 : 1].data;
+    const bool self = strcmp(name, "self") == 0;
+    const char *sources = self ? find_sources(root) : NULL;
+    if (self && !sources)
+        return cli_fail("--data self: the sources of gradscale are neither here nor where the "
+                        "program was built: go to their folder");
     const uint64_t time = j->o.context == CLI_AUTO ? 0 : j->o.context;
     const gs_data_config config = {.name = name,
                                    .labels = j->o.labels,
-                                   .root = strcmp(name, "self") == 0 ? find_sources(root) : NULL,
+                                   .root = sources,
                                    .time = (size_t)time,
                                    .seed = j->o.seed};
     j->o.data = name;
@@ -220,6 +225,7 @@ static char *config_text(const train_job *j)
 int train_job_open(train_job *j)
 {
     j->comm = gs_comm_single();
+    j->o.quiet |= j->comm.rank > 0;
     int code = train_check(&j->o);
     if (code == CLI_GO)
         code = open_data(j);
@@ -369,6 +375,8 @@ int train_job_write(train_job *j, const char *checkpoint)
     const train_options *o = &j->o;
     gs_error error = {0};
     const bool resume = *checkpoint;
+    if (j->comm.rank > 0) /* one rank speaks for all */
+        return CLI_GO;
     int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
     if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
         return code;

@@ -265,12 +265,21 @@ static int take_step(train_job *j, train_result *r)
     return CLI_GO;
 }
 
+/* The signal, of whichever rank: all are to end after the same step. */
+static int signal_seen(train_job *j)
+{
+    double seen = caught;
+    if (j->comm.size > 1 && gs_comm_max(&j->comm, j->ctx, &seen, 1) != GS_OK)
+        return 0; /* the next step will say what is wrong */
+    return (int)seen;
+}
+
 /* What follows a step: validation, then the checkpoint. */
 static int between_steps(train_job *j, train_result *r)
 {
     const train_options *o = &j->o;
     const uint64_t step = j->about.step;
-    const bool last = step >= o->steps, early = caught && !last;
+    const bool last = step >= o->steps;
     bool best = false;
     int code = CLI_GO;
     double start = train_now();
@@ -280,7 +289,7 @@ static int between_steps(train_job *j, train_result *r)
     }
     if (o->patience > 0 && j->about.waits >= o->patience && !last)
         r->ending = TRAIN_EARLY;
-    else if (early)
+    else if (!last && (r->signal = signal_seen(j)) != 0)
         r->ending = TRAIN_STOPPED;
     const bool ends = last || r->ending != TRAIN_DONE;
     if (code == CLI_GO && j->saver && (best || ends || due(step, o->checkpoint_every))) {
@@ -300,6 +309,9 @@ int train_loop(train_job *j, train_result *r)
     const double start = train_now();
     int code = CLI_GO;
     catch_signals();
+    /* a kill may have come between the checkpoint and its second name as the best */
+    if (j->saver && r->first > 0 && j->about.best_step == r->first)
+        code = save(j, r, true);
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
         code = take_step(j, r);
         if (code == CLI_GO)
@@ -315,7 +327,7 @@ int train_loop(train_job *j, train_result *r)
         r->ending = TRAIN_FAILED;
     log_end(j, r);
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
-        code = 128 + (int)caught;
+        code = 128 + r->signal;
     if (code == CLI_GO && r->log_failed)
         code = CLI_FAILED;
     return code;

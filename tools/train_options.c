@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
 
@@ -150,7 +151,8 @@ static int read_checkpoint(char *path, size_t room, gs_checkpoint_text *text)
     const char *folder = train_given.checkpoint;
     if (!folder)
         return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
-    gs_status status = gs_saver_newest(folder, path, room, &error);
+    gs_status status =
+        access(folder, F_OK) == 0 ? gs_saver_newest(folder, path, room, &error) : GS_ENAME;
     if (status == GS_ENAME) {
         if (!train_given.quiet)
             cli_warn("%.120s has no checkpoint yet: the run begins at its beginning", folder);

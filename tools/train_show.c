@@ -32,6 +32,15 @@ static const char *scale_text(char text[48], double scale)
     return text;
 }
 
+static const char *bytes_text(char text[48], uint64_t bytes)
+{
+    const double b = (double)bytes;
+    const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
+    snprintf(text, 48, "%.1f %s", b / (const double[]){1e3, 1e6, 1e9}[unit],
+             (const char *const[]){"kB", "MB", "GB"}[unit]);
+    return text;
+}
+
 static void print_job(const train_job *j)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
@@ -140,8 +149,10 @@ void train_show_summary(const train_job *j, const train_result *r)
                units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
     const struct {
         const char *what, *path;
-    } files[] = {
-        {"log", o->log}, {"csv", o->csv}, {"events", o->tensorboard}, {"report", o->report}};
+    } files[] = {{"log", o->log},
+                 {"csv", o->csv},
+                 {"events", o->tensorboard},
+                 {"report", r->reported ? o->report : NULL}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if (files[i].path)
             printf("%-10s %s\n", files[i].what, files[i].path);
@@ -157,7 +168,7 @@ void train_show_summary(const train_job *j, const train_result *r)
 
 int train_dry_run(train_job *j)
 {
-    enum { TRIES = 4, MB = 1000000 };
+    enum { TRIES = 4 };
     gs_memory tape = {0};
     double best = HUGE_VAL;
     for (int i = 0; i < TRIES; i++) { /* the first two make the arena */
@@ -185,12 +196,12 @@ int train_dry_run(train_job *j)
     const uint64_t left = j->o.steps > j->about.step ? j->o.steps - j->about.step : 0;
     const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
     const train_bytes b = train_job_bytes(j, tape);
-    char took[48];
+    char took[48], sums[5][48];
     print_job(j);
-    printf("memory     %.1f MB: weights %.1f, optimizer %.1f, gradients %.1f, activations %.1f\n",
-           (double)(b.weights + b.optimizer + b.gradients + b.activations) / MB,
-           (double)b.weights / MB, (double)b.optimizer / MB, (double)b.gradients / MB,
-           (double)b.activations / MB);
+    printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
+           bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+           bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),
+           bytes_text(sums[3], b.gradients), bytes_text(sums[4], b.activations));
     printf("time       about %s: %.2f ms a step on %u threads\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
            gs_context_threads(j->ctx));

@@ -109,18 +109,30 @@ GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_con
 
 typedef struct gs_trainer gs_trainer;
 
+/* Data-parallel training. Every rank has the whole model and its own part of each batch; gradients
+ * are summed while the backward pass still runs. All zero is a good choice. */
+typedef struct gs_ranks {
+    gs_dtype wire;    /* what gradients are sent as: f32; or f16, bf16, half the bytes, scaled */
+    int zero;         /* 1: ZeRO-1: each rank keeps and steps its part of moments and, in O2, of the
+                         f32 weights of matrices; the results are those of 0, bit for bit. SGD, Adam
+                         and AdamW with moments in f32 */
+    size_t bucket;    /* gradients that are sent together; 0: 2^20 */
+    uint64_t compare; /* weights, scaler and running statistics every so many steps; 0: 100 */
+} gs_ranks;
+
 typedef struct gs_trainer_config {
     gs_tape_config tape;
     gs_optim_config optim;
     gs_scaler scaler;    /* its `half` becomes the tape's */
     const gs_comm *comm; /* copied; NULL: a process alone */
+    gs_ranks ranks;      /* how they share the work */
     uint64_t seed;       /* of the weights and of dropout */
     double loss_weight;  /* multiplies the gradients, not the loss of the row; 0: 1 */
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
- * `weights` it sets. Every rank begins with rank 0's weights. Errors leave their sentence in the
- * context. */
+ * `weights` it sets. Ranks that do not begin with the same weights and the same scaler are an error
+ * on all of them. Errors leave their sentence in the context. */
 GS_API gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                                    const gs_trainer_config *config);
 GS_API void gs_trainer_free(gs_trainer *trainer);
@@ -159,8 +171,10 @@ typedef struct gs_train_row {
     unsigned reruns;
     gs_optim_report report; /* verdict, norm, clip, lr */
     double amax;            /* of all gradients seen, in true units */
-    gs_stats stored;        /* of activation gradients as they were stored, in scaled units; zero,
-                               subnormal and flushed only with telemetry */
+    gs_stats stored;        /* of activation gradients as they were stored, on all ranks, in scaled
+                               units; zero, subnormal and flushed only with telemetry */
+    uint64_t items;         /* of all ranks */
+    uint64_t sent;          /* bytes, by this rank to others */
     int telemetry;          /* the tape's */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
@@ -168,7 +182,11 @@ typedef struct gs_train_row {
 
 /* One step over n micro-batches, each weighted by its items: scan, decide, then all or nothing.
  * GS_OK says that the step was run; row->report.verdict, whether it was applied. On an error, of
- * which the context has the sentence, nothing has changed. row may be NULL. */
+ * which the context has the sentence, nothing has changed. row may be NULL.
+ *
+ * Of several ranks each brings what it has, some of them nothing (n 0): an item counts the same
+ * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK: one
+ * does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
 

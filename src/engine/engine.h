@@ -29,6 +29,17 @@ struct gsi_buffer {
     bool inside; /* of a segment: gone when it ends */
 };
 
+/* A weight that the step uses; every use of it is newer than `since`. */
+struct gsi_use {
+    struct gsi_use *before;
+    const gs_weight *weight;
+    const gsi_op *since;
+};
+
+/* The backward pass has passed every use of the weight: its gradient is complete. Called with NULL
+ * after every operation besides, for what is to move on meanwhile. */
+typedef void gsi_passed_fn(void *user, const gs_weight *weight);
+
 /* Where the tape is: outside of all segments, or in the first run of one, or in its second. */
 typedef enum gsi_where { GSI_OUTSIDE, GSI_FIRST_RUN, GSI_SECOND_RUN } gsi_where;
 
@@ -42,6 +53,9 @@ struct gs_tape {
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
     struct gsi_buffer *spares[2]; /* outside and inside of segments */
+    gsi_passed_fn *passed; /* NULL: nobody asks */
+    void *passed_user;
+    struct gsi_use *uses; /* newest first, each weight once */
     gs_value poison;
     gs_error error;
     gs_stats stats;
@@ -50,6 +64,9 @@ struct gs_tape {
     gs_memory memory, inside; /* of the step; of the largest segment besides */
     uint64_t seed, dropouts;  /* of this step: each has random bits of its own */
 };
+
+/* From the next gs_tape_begin on; NULL: no longer. */
+void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user);
 
 /* ---- making values ---- */
 

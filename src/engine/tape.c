@@ -80,6 +80,7 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     tape->exponents = tape->ask_exponents;
     tape->last = NULL;
     tape->spares[0] = tape->spares[1] = NULL;
+    tape->uses = NULL;
     tape->error = (gs_error){0};
     tape->layer = SIZE_MAX;
     tape->layer_count = 0;
@@ -224,6 +225,21 @@ gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
     return v;
 }
 
+/* Notes the first use of a weight. It outlives the segment that it may be in. */
+static void note_use(gs_tape *t, const gs_weight *weight)
+{
+    for (const struct gsi_use *u = t->uses; u; u = u->before)
+        if (u->weight == weight)
+            return;
+    struct gsi_use *use = gsi_arena_new(&t->arena, 1, sizeof *use);
+    if (!use) {
+        gsi_poison(t, GS_ENOMEM, "no memory to note a use of %s", weight->name);
+        return;
+    }
+    *use = (struct gsi_use){t->uses, weight, t->last};
+    t->uses = use;
+}
+
 gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
     if (!weight)
@@ -236,6 +252,8 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
+    if (tape->passed && v->needs_grad && tape->where != GSI_SECOND_RUN)
+        note_use(tape, weight);
     return v;
 }
 
@@ -259,6 +277,22 @@ void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, 
 
 /* ---- backward ---- */
 
+void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user)
+{
+    t->passed = passed;
+    t->passed_user = user;
+}
+
+/* Everything newer than `op` has been passed. */
+static void pass_uses(gs_tape *t, const gsi_op *op)
+{
+    if (!t->passed || t->error.status != GS_OK)
+        return;
+    for (; t->uses && t->uses->since == op; t->uses = t->uses->before)
+        t->passed(t->passed_user, t->uses->weight);
+    t->passed(t->passed_user, NULL);
+}
+
 /* The histogram of d(out), which is complete now and will be gone soon. */
 static void add_exponents(gs_tape *t, const gsi_op *op)
 {
@@ -276,6 +310,7 @@ void gsi_backward(gs_tape *t, gsi_op *op)
 {
     for (; op && t->error.status == GS_OK; op = op->before) {
         gs_value *out = op->out;
+        pass_uses(t, op);
         if (!out->grad) /* nothing that leads to the loss */
             continue;
         t->layer = op->layer;
@@ -296,5 +331,6 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
     }
     gsi_give(tape, loss, &seed, GS_F32);
     gsi_backward(tape, tape->last);
+    pass_uses(tape, NULL);
     return tape->error.status;
 }

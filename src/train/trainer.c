@@ -1,15 +1,18 @@
 /* The trainer: its parts, made together and freed together, and what surrounds a step. */
-#include "train/train.h"
+#include "train/team.h"
 
 #include <string.h>
 #include <time.h>
 
 /* ---- life ---- */
 
-static gs_store_types types_of(const gs_tape_config *tape)
+/* ZeRO-1 in O2 keeps f32 weights elsewhere, each rank its own. */
+static gs_store_types types_of(const gs_trainer_config *config, int ranks)
 {
+    const gs_tape_config *tape = &config->tape;
     const gs_dtype half = tape->mode == GS_O0 ? GS_F32 : tape->half;
-    const gs_dtype data = tape->mode == GS_O3 ? half : GS_F32;
+    const bool apart = tape->mode == GS_O2 && config->ranks.zero && ranks > 1;
+    const gs_dtype data = tape->mode == GS_O3 || apart ? half : GS_F32;
     return (gs_store_types){.data = data, .copy = half, .grad = GS_F32};
 }
 
@@ -29,7 +32,7 @@ static gs_status init_weights(gs_trainer *t)
     enum { BLOCK = 4096 };
     float block[BLOCK];
     for (size_t k = 0; k < t->model->n; k++) {
-        const gs_weight *w = &t->model->weights[k];
+        const gs_weight *w = &gs_store_weights(t->store, NULL)[k];
         const size_t count = w->rows * w->cols, size = w->dtype == GS_F32 ? 4 : 2;
         if (w->dtype == GS_F32) {
             gsi_init_fill(w->data, count, t->model->inits[k], t->seed, k, 0);
@@ -45,9 +48,7 @@ static gs_status init_weights(gs_trainer *t)
                 return status;
         }
     }
-    const gs_tensor data = gs_store_data(t->store);
-    const size_t bytes = data.count * (data.dtype == GS_F32 ? 4 : 2);
-    return t->comm.bcast(t->comm.user, data.data, bytes, 0);
+    return GS_OK;
 }
 
 static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
@@ -69,10 +70,13 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (status == GS_OK)
         status = gs_scaler_set(&t->scaler, half, &ctx->error);
     if (status == GS_OK)
-        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(&config->tape));
+        status = gs_store_create(&t->store, ctx, m->entries, m->n,
+                                 types_of(config, t->comm.size));
+    if (status == GS_OK)
+        status = gsi_team_create(t, config);
     if (status != GS_OK)
         return status;
-    m->weights = gs_store_weights(t->store, NULL);
+    m->weights = gsi_team_weights(t);
     if (m->states > 0) {
         if (!gsi_mul_size(&bytes, m->states, sizeof *t->kept) ||
             !(t->kept = gsi_new(&ctx->heap, bytes)))
@@ -81,10 +85,14 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     }
     status = init_weights(t);
     if (status == GS_OK)
-        status = gs_trainer_sync(t);
+        gsi_shard_init(t);
     if (status == GS_OK)
-        status = gs_optim_create(&t->optim, ctx, m->weights, m->n, &config->optim);
-    return status;
+        status = gs_trainer_sync(t);
+    size_t n;
+    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    if (status == GS_OK)
+        status = gs_optim_create(&t->optim, ctx, stepped, n, &config->optim);
+    return status == GS_OK ? gsi_team_compare(t) : status;
 }
 
 gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
@@ -116,6 +124,7 @@ void gs_trainer_free(gs_trainer *trainer)
 {
     if (!trainer)
         return;
+    gsi_team_free(trainer);
     gs_optim_free(trainer->optim);
     gs_store_free(trainer->store);
     gs_tape_free(trainer->tape);
@@ -131,6 +140,8 @@ gs_scaler *gs_trainer_scaler(gs_trainer *trainer) { return &trainer->scaler; }
 
 gs_status gs_trainer_sync(gs_trainer *trainer)
 {
+    if (trainer->team->zero)
+        return gsi_shard_sync(trainer);
     const gs_tensor data = gs_store_data(trainer->store), copies = gs_store_copies(trainer->store);
     return copies.count ? gs_tensors_convert(trainer->ctx, &copies, &data, 1, NULL) : GS_OK;
 }
@@ -140,6 +151,8 @@ gs_status gs_trainer_sync(gs_trainer *trainer)
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n)
 {
     gs_error *error = &t->ctx->error;
+    if (n == 0 && t->comm.size > 1)
+        return GS_OK;
     if (n == 0 || !micro)
         return gsi_fail(error, GS_ESIZE, "the batch is empty: it has no micro-batches");
     for (size_t i = 0; i < n; i++)
@@ -180,19 +193,6 @@ void gsi_note_memory(gs_memory *most, gs_memory memory)
     most->peak = most_of(most->peak, memory.peak);
 }
 
-gs_status gsi_scan_exponents(gs_trainer *t, gs_step *step)
-{
-    if (t->scaler.policy != GS_POLICY_HISTOGRAM)
-        return GS_OK;
-    gs_exponents x;
-    memset(&x, 0, sizeof x);
-    const gs_tensor grads = gs_store_grads(t->store);
-    const gs_status status = gs_tensors_exponents(t->ctx, &grads, 1, &x, NULL);
-    if (status == GS_OK)
-        gs_step_exponents(step, &t->scaler, &x);
-    return status;
-}
-
 void gsi_keep_state(gs_trainer *t)
 {
     if (t->kept)
@@ -210,9 +210,6 @@ gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status)
     gsi_restore_state(t);
     gs_step_abandon(step, &t->scaler);
     gs_optim_clear_grads(t->optim);
-    if (t->ctx->error.status != status)
-        gsi_fail(&t->ctx->error, status, "another rank could not run the step: %s",
-                 gs_status_meaning(status));
     return status;
 }
 
