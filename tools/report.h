@@ -101,6 +101,8 @@ bool report_is_half(const report_run *run);
 /* ---- what it means ---- */
 
 void report_judge(report_run *run);
+/* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
+double report_train_loss(const report_run *run);
 
 /* The verdict in words: sentences that are computed, never assumed. What cannot be told from the
  * logs is said to be missing. Several runs that differ in their seed only are judged together. A

@@ -26,8 +26,7 @@ static double median_rate(const report_run *run)
     return median;
 }
 
-/* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
-static double last_loss(const report_run *run)
+double report_train_loss(const report_run *run)
 {
     const size_t want = run->n / 20 > 100 ? 100 : run->n / 20 > 0 ? run->n / 20 : 1;
     double sum = 0;
@@ -52,7 +51,7 @@ void report_judge(report_run *run)
     run->lost = lost_steps > 0 ? lost / lost_steps : (double)NAN;
     run->rate = median_rate(run);
     run->is_validated = run->valids > 0;
-    run->loss = run->is_validated ? run->valid[run->valids - 1].loss : last_loss(run);
+    run->loss = run->is_validated ? run->valid[run->valids - 1].loss : report_train_loss(run);
     run->accuracy = run->is_validated ? run->valid[run->valids - 1].accuracy : (double)NAN;
     run->bytes = run->memory.n > 0 ? 0 : (double)NAN;
     for (size_t i = 0; i < run->memory.n; i++)

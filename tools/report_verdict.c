@@ -251,11 +251,12 @@ static void say_layers(FILE *f, const report_run *run)
 
 static void say_lost(FILE *f, const verdict *v)
 {
-    size_t known = 0, above = 0, told = 0;
+    size_t known = 0, unknown = 0, above = 0, told = 0;
     double rest = 0;
     char share[32];
     for (size_t i = 0; i < v->n; i++) {
         known += isfinite(v->at[i].lost) ? 1 : 0;
+        unknown += v->at[i].is_half && !isfinite(v->at[i].lost); /* fp32 has nothing to lose */
         above += v->at[i].lost >= some;
     }
     if (known == 0) {
@@ -289,8 +290,8 @@ static void say_lost(FILE *f, const verdict *v)
     else if (known > told)
         fprintf(f, "The other%s lost %s%s.\n", known > told + 1 ? "s" : "",
                 rest > 0 ? "at most " : "nothing", rest > 0 ? report_percent(share, rest) : "");
-    if (known < v->n)
-        fprintf(f, "What %zu of %zu lost is not known: no telemetry.\n", v->n - known, v->n);
+    if (unknown > 0)
+        fprintf(f, "What %zu of %zu lost is not known: no telemetry.\n", unknown, v->n);
     free(done);
 }
 

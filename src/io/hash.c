@@ -9,6 +9,18 @@ enum { STRIPE = 32 };
 static const uint64_t p1 = 0x9E3779B185EBCA87, p2 = 0xC2B2AE3D27D4EB4F, p3 = 0x165667B19E3779F9,
                       p4 = 0x85EBCA77C2B2AE63, p5 = 0x27D4EB2F165667C5;
 
+/* gsi_little(p, 8) in one load: gcc makes eight of its loop, at a sixth of the speed. */
+static uint64_t word_at(const uint8_t *p)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+#else
+    return gsi_little(p, 8);
+#endif
+}
+
 static uint64_t rotl(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 static uint64_t mix(uint64_t lane, uint64_t word) { return rotl(lane + word * p2, 31) * p1; }
@@ -17,10 +29,10 @@ static void add_stripes(uint64_t lanes[4], const uint8_t *p, size_t stripes)
 {
     uint64_t a = lanes[0], b = lanes[1], c = lanes[2], d = lanes[3];
     for (; stripes > 0; stripes--, p += STRIPE) {
-        a = mix(a, gsi_little(p, 8));
-        b = mix(b, gsi_little(p + 8, 8));
-        c = mix(c, gsi_little(p + 16, 8));
-        d = mix(d, gsi_little(p + 24, 8));
+        a = mix(a, word_at(p));
+        b = mix(b, word_at(p + 8));
+        c = mix(c, word_at(p + 16));
+        d = mix(d, word_at(p + 24));
     }
     lanes[0] = a, lanes[1] = b, lanes[2] = c, lanes[3] = d;
 }

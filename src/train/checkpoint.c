@@ -41,10 +41,12 @@ static gs_status check_kind(const gs_source *s, gs_error *error)
 static gs_status read_part(const gs_source *s, gsi_hash *hash, char *dst, uint64_t from,
                            uint64_t to, gs_error *error)
 {
+    enum { LARGE = 1 << 18 }; /* is hashed while it is in the cache */
     char piece[1 << 15];
     gs_status status = GS_OK;
     for (uint64_t at = from; status == GS_OK && at < to;) {
-        const size_t n = to - at < sizeof piece ? (size_t)(to - at) : sizeof piece;
+        const size_t most = dst ? LARGE : sizeof piece;
+        const size_t n = to - at < most ? (size_t)(to - at) : most;
         char *const p = dst ? dst + (at - from) : piece;
         status = gsi_read_at(s, p, n, at, error);
         if (status == GS_OK)
