@@ -142,4 +142,54 @@ static void test_configure(void)
     fixture_free(&f);
 }
 
-TESTS({"exponents", test_exponents}, {"configure", test_configure})
+/* ---- a vocabulary ---- */
+
+/* The logits of 50,304 words stay in half, and their gradient takes their place: an f32 copy of
+ * them would be twice what the whole step takes. */
+static void test_vocabulary(void)
+{
+    enum { WORDS = 50304, ROWS = 16, COLS = 2 };
+    static float data[WORDS * COLS], grad[WORDS * COLS], x[ROWS * COLS];
+    static uint16_t copy[WORDS * COLS];
+    int32_t targets[ROWS];
+    const gs_weight w = {"head", WORDS, COLS, data, GS_F32, copy, GS_F16, grad, GS_F32, 0};
+    for (size_t i = 0; i < WORDS * COLS; i++) {
+        copy[i] = gs_f32_to_f16((float)gs_random_u32(1, i) * 0x1p-31f - 1);
+        data[i] = gs_f16_to_f32(copy[i]);
+    }
+    for (size_t i = 0; i < ROWS * COLS; i++)
+        x[i] = as_stored((float)gs_random_u32(2, i) * 0x1p-30f, GS_F16);
+    double want = 0; /* of logits as they are stored */
+    for (size_t r = 0; r < ROWS; r++) {
+        double sum = 0;
+        targets[r] = (int32_t)(gs_random_u32(3, r) % WORDS);
+        for (size_t k = 0; k < WORDS; k++) {
+            const float *a = &x[r * COLS], *b = &data[k * COLS];
+            const double z = (double)as_stored(a[0] * b[0] + a[1] * b[1], GS_F16);
+            sum += exp(z);
+            want -= k == (size_t)targets[r] ? z / ROWS : 0;
+        }
+        want += log(sum) / ROWS;
+    }
+    fixture f;
+    fixture_new(&f, (gs_tape_config){.mode = GS_O2, .half = GS_F16});
+    gs_tape_begin(f.tape, 1, 0);
+    gs_value *in = gs_input(f.tape, GS_F32, 2, (const size_t[]){ROWS, COLS}, x);
+    gs_value *loss =
+        gs_cross_entropy(f.tape, gs_linear(f.tape, in, gs_param(f.tape, &w), NULL), targets);
+    CHECK(gs_tape_backward(f.tape, loss, 1024) == GS_OK);
+    const double got = (double)*(const float *)loss->data;
+    /* fma rounds a product less: now and then a logit is the next half, of 2^-11 its size */
+    CHECK_MSG(fabs(got - want) <= 0x1p-11, "%.9g, not %.9g", got, want);
+    const size_t logits = 2 * (size_t)ROWS * WORDS, dw = sizeof copy;
+    const gs_memory memory = gs_tape_memory(f.tape);
+    CHECK_MSG(memory.peak < logits + dw + (1 << 16), "%zu bytes, and the logits are %zu",
+              memory.peak, logits);
+    double sum = 0; /* of the rows' gradients, softmax less one: each has sum 0 */
+    for (size_t i = 0; i < WORDS * COLS; i++)
+        sum += (double)grad[i] / 1024;
+    CHECK_MSG(fabs(sum) <= 0x1p-7, "%g", sum);
+    fixture_free(&f);
+}
+
+TESTS({"exponents", test_exponents}, {"configure", test_configure}, {"vocabulary", test_vocabulary})

@@ -249,6 +249,8 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
     if (gsi_poisoned(tape, v))
         return v;
+    if (v->count == 0 || !weight->data)
+        return gsi_poison(tape, GS_ESIZE, "weight %s is empty", weight->name ? weight->name : "");
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
