@@ -149,18 +149,12 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
     const compare_run *run = t->run;
     const char *argv[32] = {"gradscale", "train"};
     const char *const options[][2] = {
-        {"--config", c->config},
-        {"--name", t->name},
-        {"--precision", run->precision},
-        {"--scaler", run->scaler},
-        {"--mode", run->mode},
-        {"--seed", seed},
-        {"--log", t->log},
-        {"--on-overflow", *run->how ? run->how : NULL},
-    };
+        {"--config", c->config},   {"--name", t->name},   {"--precision", run->precision},
+        {"--scaler", run->scaler}, {"--mode", run->mode}, {"--on-overflow", run->how},
+        {"--seed", seed},          {"--log", t->log}};
     size_t n = 2;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i][1]) {
+        if (*options[i][1]) {
             argv[n++] = options[i][0];
             argv[n++] = options[i][1];
         }
