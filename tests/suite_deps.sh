@@ -49,7 +49,7 @@ gives()
 }
 
 machine 0 "" dpkg-query apt-get
-check "all there: silent" gives 0 "" "" build test demo arm ci
+check "all there: silent" gives 0 "" "" build test demo arm browser ci
 check "no such group" gives 2 "*no group nonsense*" "" nonsense
 machine 0 "g++ zlib1g-dev" dpkg-query apt-get
 check "root: installs what is missing" gives 0 "installing zlib1g-dev g++" \

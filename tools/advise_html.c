@@ -15,6 +15,7 @@ static const char style[] =
     "margin-top:6px}\n"
     ".answer div+div{flex:1 1 300px}\n"
     ".beside{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:24px}\n"
+    ".beside th,.beside td{padding:4px 9px}\n"
     "@media(max-width:800px){.beside{grid-template-columns:minmax(0,1fr)}}\n"
     "svg text{font-size:13px}\n"
     ".axis{stroke:var(--line);stroke-width:1}\n"

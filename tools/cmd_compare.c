@@ -77,7 +77,15 @@ static int parse(int argc, char **argv)
         .options = rows};
     char checkpoint[2]; /* there is none: --resume is not here */
     const int code = train_parse_as(&spec, argc, argv, checkpoint, sizeof checkpoint);
-    return code == CLI_GO ? train_check(&train_given) : code;
+    if (code != CLI_GO)
+        return code;
+    /* what a config file of train's may say of one run alone */
+    train_options *const o = &train_given;
+    o->log = o->csv = o->tensorboard = o->checkpoint = o->report = o->name = o->scaler = NULL;
+    o->precision = TRAIN_FP16;
+    if (o->mode == GS_O0 + 1)
+        o->mode = 0;
+    return train_check(o);
 }
 
 /* ---- the folder ---- */
@@ -119,7 +127,8 @@ static int write_config(const char *path)
     if (given.resume && access(path, F_OK) == 0 && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
     f = code == CLI_GO ? fopen(path, "w") : NULL;
-    if (code == CLI_GO && (!f || (fwrite(text, 1, length, f) != length) | (fclose(f) != 0)))
+    const bool written = f && fwrite(text, 1, length, f) == length;
+    if (code == CLI_GO && (!f || fclose(f) != 0 || !written))
         code = cli_failed("%.120s: %s", path, strerror(errno));
     free(text);
     return code;
@@ -210,8 +219,8 @@ int cmd_compare(int argc, char **argv)
                      .first = train_given.seed,
                      .quiet = train_given.quiet};
     char config[COMPARE_TEXT];
-    if (strlen(c.output) > COMPARE_TEXT - 128)
-        return cli_fail("--output is longer than %d bytes", COMPARE_TEXT - 128);
+    if (strlen(c.output) > COMPARE_TEXT / 2)
+        return cli_fail("--output is longer than %d bytes", COMPARE_TEXT / 2);
     snprintf(config, sizeof config, "%s/job.conf", c.output);
     c.config = config;
     if ((code = compare_set_read(&c, given.runs)) != CLI_GO ||

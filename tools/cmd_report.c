@@ -22,11 +22,8 @@ int report_write(const char *path, const char *const *logs, size_t n, const repo
             return cli_fail("%s %s would overwrite %s, which is to be read", option, path, logs[i]);
     r.runs = cli_resize(NULL, n * sizeof *r.runs);
     int code = CLI_GO;
-    while (r.n < n && code == CLI_GO) {
-        cli_progress((double)r.n, (double)n, "reading %s", logs[r.n]);
+    for (; r.n < n && code == CLI_GO; r.n++)
         code = report_read(&r.runs[r.n], logs[r.n]);
-        r.n++;
-    }
     cli_progress_end();
     if (code == CLI_GO)
         code = html_write(option, path, report_page, &r);

@@ -12,12 +12,12 @@
 
 #include "report.h"
 
-enum { COMPARE_RUNS = 32, COMPARE_TEXT = 512, COMPARE_WORD = 32, COMPARE_PAIR = 2 * COMPARE_WORD };
+enum { COMPARE_RUNS = 32, COMPARE_TEXT = 1024, COMPARE_WORD = 32, COMPARE_PAIR = 2 * COMPARE_WORD };
 
 typedef struct compare_run {
     char name[4 * COMPARE_WORD];                      /* "fp16 static:1024 O1" */
-    char precision[COMPARE_WORD], mode[COMPARE_WORD]; /* all as train takes them */
-    char scaler[COMPARE_PAIR], how[COMPARE_PAIR];     /* how "": not given */
+    char precision[COMPARE_WORD], mode[COMPARE_WORD]; /* all as train takes them; "": not given */
+    char scaler[COMPARE_PAIR], how[COMPARE_PAIR];
 } compare_run;
 
 typedef enum compare_ending {
@@ -56,8 +56,8 @@ int compare_set_read(compare_all *c, const char *list);
 
 /* ---- child ---- */
 
-/* Takes the trials that are not done, one after the other, and calls back at the end of each. False: a signal ended
- * it; what has not been begun is WAITING. */
+/* Takes the trials that are not done, one after the other, and calls back at the end of each.
+ * False: a signal ended it; what has not been begun is WAITING. */
 bool compare_children(compare_all *c, void (*ended)(const compare_all *, compare_trial *));
 
 /* ---- show ---- */

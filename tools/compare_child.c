@@ -57,7 +57,28 @@ static void read_line(tail *t, const char *line, size_t length)
     json_decref(row);
 }
 
-/* Of the lines that are new the last one tells how far it is; the first of all, how far it goes. */
+/* Of the lines that are new the last step tells how far it is; the first line of all, how far it
+ * goes. */
+static void read_lines(tail *t)
+{
+    static const char step[] = "{\"step\":";
+    const char *start = t->line, *last = NULL;
+    size_t length = 0;
+    for (const char *c; (c = memchr(start, '\n', t->used - (size_t)(start - t->line)));
+         start = c + 1) {
+        if (t->steps == 0)
+            read_line(t, start, (size_t)(c - start));
+        else if (strncmp(start, step, sizeof step - 1) == 0) {
+            last = start;
+            length = (size_t)(c - start);
+        }
+    }
+    if (last)
+        read_line(t, last, length);
+    t->used -= (size_t)(start - t->line);
+    memmove(t->line, start, t->used);
+}
+
 static void follow(tail *t, const char *path)
 {
     if (t->fd < 0)
@@ -67,21 +88,9 @@ static void follow(tail *t, const char *path)
         if (got <= 0)
             return;
         t->used += (size_t)got;
-        char *end = NULL, *last = NULL;
-        for (char *c = t->line; (c = memchr(c, '\n', t->used - (size_t)(c - t->line))); c++) {
-            last = end;
-            end = c;
-            if (t->steps == 0)
-                read_line(t, last ? last + 1 : t->line, (size_t)(c - (last ? last + 1 : t->line)));
-        }
-        if (end) {
-            const char *start = last ? last + 1 : t->line;
-            read_line(t, start, (size_t)(end - start));
-            t->used -= (size_t)(end + 1 - t->line);
-            memmove(t->line, end + 1, t->used);
-        } else if (t->used == sizeof t->line) {
-            t->used = 0; /* a line of layers, longer than all of it: passed over in parts */
-        }
+        read_lines(t);
+        if (t->used == sizeof t->line)
+            t->used = 0; /* a line of histograms, longer than all of it: passed over in parts */
     }
 }
 
@@ -140,18 +149,12 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
     const compare_run *run = t->run;
     const char *argv[32] = {"gradscale", "train"};
     const char *const options[][2] = {
-        {"--config", c->config},
-        {"--name", t->name},
-        {"--precision", run->precision},
-        {"--scaler", run->scaler},
-        {"--mode", run->mode},
-        {"--seed", seed},
-        {"--log", t->log},
-        {"--on-overflow", *run->how ? run->how : NULL},
-    };
+        {"--config", c->config},   {"--name", t->name},   {"--precision", run->precision},
+        {"--scaler", run->scaler}, {"--mode", run->mode}, {"--on-overflow", run->how},
+        {"--seed", seed},          {"--log", t->log}};
     size_t n = 2;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i][1]) {
+        if (*options[i][1]) {
             argv[n++] = options[i][0];
             argv[n++] = options[i][1];
         }
@@ -167,6 +170,7 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
 #endif
     (void)parent;
     sigprocmask(SIG_SETMASK, mask, NULL);
+    /* not by its name: what lies there may have been built anew */
     execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
     fprintf(stderr, "the program cannot be started again: %s\n", strerror(errno));
     _exit(127);

@@ -73,7 +73,7 @@ static void write_run(json_writer *j, const compare_all *c, const compare_run *r
     json_string(j, "name", run->name);
     json_string(j, "precision", run->precision);
     json_string(j, "scaler", run->scaler);
-    json_string(j, "mode", run->mode);
+    json_string(j, "mode", run->mode[0] ? run->mode : NULL);
     json_string(j, "on_overflow", run->how[0] ? run->how : NULL);
     write_mean(j, &mean);
     json_array(j, "trials");

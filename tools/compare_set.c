@@ -24,7 +24,7 @@ static void add_word(char *text, size_t size, char separator, const char *word)
 static int read_run(compare_run *run, const char *text)
 {
     char word[COMPARE_WORD], *before = NULL;
-    *run = (compare_run){.mode = "auto"};
+    *run = (compare_run){0};
     for (const char *rest = text; *rest;) {
         const size_t n = strcspn(rest, ":");
         if (n == 0 || n >= sizeof word)
@@ -68,7 +68,7 @@ static void name_run(compare_run *run)
     strcpy(run->name, run->precision);
     if (run->scaler[0])
         add_word(run->name, sizeof run->name, ' ', run->scaler);
-    if (strcmp(run->mode, "auto") != 0)
+    if (run->mode[0])
         add_word(run->name, sizeof run->name, ' ', run->mode);
     if (run->how[0])
         add_word(run->name, sizeof run->name, ' ', run->how);
@@ -89,6 +89,8 @@ int compare_set_read(compare_all *c, const char *list)
         name_run(run);
         if (!run->scaler[0]) /* what needs no scale is checked only */
             strcpy(run->scaler, strcmp(run->precision, "fp16") == 0 ? "pytorch" : "guard");
+        if (!run->mode[0] && strcmp(run->precision, "fp32") == 0)
+            strcpy(run->mode, "auto"); /* --mode is for the half types */
         code = check_scaler(run);
         if (code != CLI_GO)
             return code;

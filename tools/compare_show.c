@@ -29,8 +29,8 @@ static const compare_trial *find_done(const compare_all *c, const compare_run *r
 
 compare_mean compare_mean_of(const compare_all *c, const compare_run *run)
 {
-    compare_mean m = {
-        .least = INFINITY, .most = -INFINITY, .ratio_least = INFINITY, .ratio_most = -INFINITY};
+    const double most = HUGE_VAL;
+    compare_mean m = {.least = most, .most = -most, .ratio_least = most, .ratio_most = -most};
     const compare_run *reference = compare_reference(c);
     double *const sums[] = {&m.train, &m.valid, &m.accuracy, &m.flushed, &m.rate, &m.bytes};
     size_t ratios = 0;

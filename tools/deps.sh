@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing, by group: deps.sh build test demo arm ci. Says nothing when all is there.
+# Installs what is missing, by group: deps.sh build test demo arm browser ci. Says nothing when all is there.
 # Where there is no apt-get, or no right to use it, it says what is missing and lets the build try.
 
 packages=
@@ -9,9 +9,10 @@ for group; do
     test) packages="$packages g++ pkg-config" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
     arm) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
+    browser) packages="$packages chromium fonts-dejavu-core" ;;
     ci) packages="$packages clang clang-format libclang-rt-14-dev" ;;
     *)
-        echo "deps.sh: no group $group: build, test, demo, arm, ci" >&2
+        echo "deps.sh: no group $group: build, test, demo, arm, browser, ci" >&2
         exit 2
         ;;
     esac
@@ -37,6 +38,7 @@ is_there()
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     qemu-user) command -v qemu-aarch64 ;;
     libc6-dev-arm64-cross | libclang-rt-*) ;; # they come with their compilers
+    fonts-*) ;;                               # any will do
     *) command -v "$1" ;;
     esac >/dev/null
 }

@@ -36,7 +36,7 @@ static const char style_of_all[] =
     ".overflow{fill:var(--overflow)}\n"
     ".bad{border-left:4px solid var(--lost);padding:4px 12px;margin:12px 0}\n"
     ".scroll{overflow:auto;max-height:420px;border:1px solid var(--line);border-radius:8px}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.85rem;"
+    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.85rem;"
     "font-variant-numeric:tabular-nums}\n"
     "thead th{position:sticky;top:0;background:var(--card);font-weight:600}\n"
     "th,td{padding:5px 12px;text-align:right;white-space:nowrap;"

@@ -104,6 +104,9 @@ void report_judge(report_run *run);
 /* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
 double report_train_loss(const report_run *run);
 
+/* Of the last validation up to there; without one, of the last training steps up to there. */
+double report_loss_at(const report_run *run, uint64_t step);
+
 /* The verdict in words: sentences that are computed, never assumed. What cannot be told from the
  * logs is said to be missing. Several runs that differ in their seed only are judged together. A
  * statement a line; what stands before a tab is the name of a run. */

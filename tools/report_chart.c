@@ -62,7 +62,7 @@ size_t chart_ticks(double *ticks, size_t n, double low, double high)
     const double step = unit * (raw <= unit ? 1 : raw <= 2 * unit ? 2 : raw <= 5 * unit ? 5 : 10);
     size_t count = 0;
     for (double k = ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && count < n; k++)
-        ticks[count++] = k * step;
+        ticks[count++] = k * step + 0.0; /* no -0 */
     return count;
 }
 
@@ -129,6 +129,8 @@ static bool make_axes(axis *x, axis *y, const chart *c)
         x->low -= 1;
         x->high += 1;
     }
+    if (x->low > 0 && x->low < 0.05 * x->high)
+        x->low = 0;
     x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
     y->is_log = c->may_be_log && y->low > 0 && y->high / y->low >= 8;
     if (y->is_log) {
@@ -247,14 +249,14 @@ static void draw_line(FILE *f, const chart_series *s, const axis *x, const axis 
 
 /* Paths around 0, 0: what tells runs apart besides colour and dash. */
 static const char *const shapes[STYLES] = {
-    "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z", /* disc */
-    "M-3.3-3.3h6.6v6.6h-6.6z",                      /* square */
-    "M0-4.5l4.4 7.7h-8.8z",                         /* triangle */
-    "M0-4.8l4.8 4.8l-4.8 4.8l-4.8-4.8z",            /* diamond */
-    "M0 4.5l4.4-7.7h-8.8z",                         /* triangle down */
-    "M-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",        /* cross */
-    "M0-4.6l4.4 3.2l-1.7 5.2h-5.4l-1.7-5.2z",       /* pentagon */
-    "M-4.5-2h9v4h-9z",                              /* bar */
+    "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",                          /* disc */
+    "M-3.3-3.3h6.6v6.6h-6.6z",                                               /* square */
+    "M0-4.5l4.4 7.7h-8.8z",                                                  /* triangle */
+    "M0-4.8l4.8 4.8l-4.8 4.8l-4.8-4.8z",                                     /* diamond */
+    "M-4.6-4.6l4.6 2.2l4.6-2.2l-2.2 4.6l2.2 4.6l-4.6-2.2l-4.6 2.2l2.2-4.6z", /* star */
+    "M-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",                                 /* cross */
+    "M0-4.6l4.4 3.2l-1.7 5.2h-5.4l-1.7-5.2z",                                /* pentagon */
+    "M-4.5-2h9v4h-9z",                                                       /* bar */
 };
 
 static void draw_dot(FILE *f, size_t style, double x, double y)

@@ -165,36 +165,26 @@ static void add_stairs(lines *l, const report *r, size_t run)
 {
     const report_run *u = &r->runs[run];
     const size_t places = u->n < POINTS ? u->n : POINTS;
-    chart_point *points = cli_resize(NULL, 5 * places * sizeof *points);
+    chart_point *points = cli_resize(NULL, (5 * places + 1) * sizeof *points);
     size_t n = 0;
-    double before = (double)NAN;
+    double level = (double)NAN;
     for (size_t k = 0; k < places; k++) {
         const size_t from = k * u->n / places, to = (k + 1) * u->n / places;
-        double low = (double)INFINITY, high = -(double)INFINITY, last = (double)NAN;
+        const double x = (double)u->steps[from].step;
+        double low = (double)INFINITY, high = -(double)INFINITY;
         for (size_t i = from; i < to; i++) {
             const double y = (double)u->steps[i].log2_scale;
-            if (isnan(y))
-                continue;
-            low = fmin(low, y);
-            high = fmax(high, y);
-            last = y;
+            low = isnan(y) ? low : fmin(low, y);
+            high = isnan(y) ? high : fmax(high, y);
         }
-        const double x = (double)u->steps[to - 1].step;
-        const double first = (double)u->steps[from].log2_scale;
-        if (isnan(last) || (low == high && low == before && k + 1 < places)) {
-            if (isnan(last) && !isnan(before))
-                points[n++] = (chart_point){.x = x, .y = (double)NAN};
-            before = last;
-            continue;
-        }
-        if (!isnan(before)) /* the level up to here */
-            points[n++] = (chart_point){.x = (double)u->steps[from].step, .y = before};
-        const double ys[] = {first, low, high, last};
-        for (size_t i = 0; i < 4; i++)
-            if (!isnan(ys[i]) && (i == 3 || low < high))
-                points[n++] = (chart_point){.x = x, .y = ys[i]};
-        before = last;
+        const double ys[] = {level, (double)u->steps[from].log2_scale, low, high,
+                             (double)u->steps[to - 1].log2_scale};
+        for (size_t i = 0; i < 5 && (low < high || high != level); i++)
+            points[n++] = (chart_point){.x = x, .y = isfinite(ys[i]) ? ys[i] : (double)NAN};
+        level = ys[4];
     }
+    if (u->n > 0)
+        points[n++] = (chart_point){.x = (double)u->steps[u->n - 1].step, .y = level};
     lines_add(l, r, run, points, n);
 }
 
@@ -263,8 +253,8 @@ void report_flushed(FILE *f, const report *r)
         add_means(&l, r, i, lost_of);
     chart_draw(f, &(chart){.id = "lost",
                            .title = "Share of gradients lost",
-                           .about = "Activation gradients that were not zero and became zero when "
-                                    "they were stored, of all that were not zero.",
+                           .about = "Of the activation gradients that were not zero, the share "
+                                    "that became zero when they were stored.",
                            .unit = CHART_SHARE,
                            .from_zero = true,
                            .series = l.at,
@@ -286,41 +276,77 @@ static const char *seconds_text(char out[32], double value)
 static const report_pairs *phases_of(const report_run *run) { return &run->phases; }
 static const report_pairs *memory_of(const report_run *run) { return &run->memory; }
 
-/* Pairs of the same names in all runs: the names in the order in which they come up. */
+/* Names in the order in which they come up, and their sums over the runs. */
+typedef struct parts {
+    const char *names[REPORT_PAIRS];
+    double sums[REPORT_PAIRS];
+    size_t n;
+} parts;
+
+static size_t part_of(parts *p, const char *name)
+{
+    size_t at = 0;
+    while (at < p->n && strcmp(p->names[at], name) != 0)
+        at++;
+    if (at == p->n && at < REPORT_PAIRS) {
+        p->names[p->n] = name;
+        p->sums[p->n++] = 0;
+    }
+    return at;
+}
+
+/* Where each part is drawn: the largest on their own, in order, the rest as the last. */
+static size_t place_parts(size_t *places, const parts *p, size_t most)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t above = 0;
+        for (size_t k = 0; k < p->n; k++)
+            above += p->sums[k] > p->sums[i] || (p->sums[k] == p->sums[i] && k < i);
+        places[i] = p->n <= most || above < most - 1 ? n++ : most - 1;
+    }
+    return p->n <= most ? n : most;
+}
+
 static void draw_parts(FILE *f, const report *r, chart_bars *b,
                        const report_pairs *(*pairs_of)(const report_run *run))
 {
-    enum { PARTS = CHART_STYLES };
-    const char *parts[PARTS];
-    const char **rows = cli_resize(NULL, r->n * sizeof *rows);
-    double *values = cli_resize(NULL, r->n * PARTS * sizeof *values);
-    size_t m = 0;
-    for (size_t i = 0; i < r->n * PARTS; i++)
-        values[i] = (double)NAN;
+    parts *p = cli_resize(NULL, sizeof *p);
+    size_t places[REPORT_PAIRS];
+    const char *names[CHART_STYLES];
+    p->n = 0;
     for (size_t i = 0; i < r->n; i++) {
-        const report_pairs *p = pairs_of(&r->runs[i]);
-        rows[i] = r->runs[i].name;
-        for (size_t k = 0; k < p->n; k++) {
-            size_t at = 0;
-            while (at < m && strcmp(parts[at], p->at[k].key) != 0)
-                at++;
-            if (at == PARTS || !(p->at[k].number >= 0))
-                continue;
-            if (at == m)
-                parts[m++] = p->at[k].key;
-            values[i * PARTS + at] = p->at[k].number;
-        }
+        const report_pairs *from = pairs_of(&r->runs[i]);
+        for (size_t k = 0; k < from->n; k++)
+            if (from->at[k].number > 0) {
+                const size_t at = part_of(p, from->at[k].key);
+                if (at < REPORT_PAIRS)
+                    p->sums[at] += from->at[k].number;
+            }
     }
-    for (size_t i = 0; i < r->n; i++) /* to [n][m] */
-        memmove(values + i * m, values + i * PARTS, m * sizeof *values);
+    const size_t m = place_parts(places, p, CHART_STYLES);
+    const char **rows = cli_resize(NULL, r->n * sizeof *rows);
+    double *values = cli_resize(NULL, r->n * m * sizeof *values);
+    for (size_t i = 0; i < p->n; i++)
+        names[places[i]] = p->n > m && places[i] == m - 1 ? "other" : p->names[i];
+    memset(values, 0, r->n * m * sizeof *values);
+    for (size_t i = 0; i < r->n; i++) {
+        const report_pairs *from = pairs_of(&r->runs[i]);
+        rows[i] = r->runs[i].name;
+        for (size_t k = 0; k < from->n; k++)
+            for (size_t at = 0; from->at[k].number > 0 && at < p->n; at++)
+                if (strcmp(p->names[at], from->at[k].key) == 0)
+                    values[i * m + places[at]] += from->at[k].number;
+    }
     b->rows = rows;
-    b->parts = parts;
+    b->parts = names;
     b->values = values;
     b->n = r->n;
     b->m = m;
     chart_draw_bars(f, b);
     free(rows);
     free(values);
+    free(p);
 }
 
 void report_speed(FILE *f, const report *r)

@@ -26,13 +26,26 @@ static double median_rate(const report_run *run)
     return median;
 }
 
-double report_train_loss(const report_run *run)
+/* The mean of the last twentieth of n steps, 100 at most: NaN if one of them is not finite. */
+static double last_loss(const report_run *run, size_t n)
 {
-    const size_t want = run->n / 20 > 100 ? 100 : run->n / 20 > 0 ? run->n / 20 : 1;
+    const size_t want = n / 20 > 100 ? 100 : n / 20 > 0 ? n / 20 : 1;
     double sum = 0;
-    for (size_t i = run->n > want ? run->n - want : 0; i < run->n; i++)
+    for (size_t i = n > want ? n - want : 0; i < n; i++)
         sum += (double)run->steps[i].loss;
-    return run->n > 0 ? sum / (double)(run->n < want ? run->n : want) : (double)NAN;
+    return n > 0 ? sum / (double)(n < want ? n : want) : (double)NAN;
+}
+
+double report_train_loss(const report_run *run) { return last_loss(run, run->n); }
+
+double report_loss_at(const report_run *run, uint64_t step)
+{
+    size_t n = run->n, v = run->valids;
+    while (n > 0 && run->steps[n - 1].step > step)
+        n--;
+    while (v > 0 && run->valid[v - 1].step > step)
+        v--;
+    return v > 0 ? run->valid[v - 1].loss : last_loss(run, n);
 }
 
 void report_judge(report_run *run)
@@ -51,7 +64,7 @@ void report_judge(report_run *run)
     run->lost = lost_steps > 0 ? lost / lost_steps : (double)NAN;
     run->rate = median_rate(run);
     run->is_validated = run->valids > 0;
-    run->loss = run->is_validated ? run->valid[run->valids - 1].loss : report_train_loss(run);
+    run->loss = report_loss_at(run, UINT64_MAX);
     run->accuracy = run->is_validated ? run->valid[run->valids - 1].accuracy : (double)NAN;
     run->bytes = run->memory.n > 0 ? 0 : (double)NAN;
     for (size_t i = 0; i < run->memory.n; i++)

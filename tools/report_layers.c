@@ -9,9 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 24, COLUMNS = 80, ROW = 18, RIDGE = 30, NAME = 26 };
+enum { SHOWN = 24, COLUMNS = 80, ROW = 18, RIDGE = 30, NAME = 24 };
 
-/* The end of a long name tells more than its beginning. */
+/* Length of what all names of layers begin with, up to a dot: "transformer.". */
+static size_t common_start(const report_run *run)
+{
+    size_t n = run->layer_count > 1 ? strlen(run->layers[0].name) : 0;
+    for (size_t i = 1; i < run->layer_count; i++)
+        while (n > 0 && strncmp(run->layers[0].name, run->layers[i].name, n) != 0)
+            n--;
+    while (n > 0 && run->layers[0].name[n - 1] != '.')
+        n--;
+    return n;
+}
+
+/* Without that; and the end of a long name tells more than its beginning. */
 static void draw_name(FILE *f, const char *name, double y)
 {
     const size_t n = strlen(name);
@@ -128,20 +140,21 @@ static void draw_map(FILE *f, const heat *h, const report_run *run, const choice
                      const char *id)
 {
     char text[32];
-    const size_t height = layers->n * ROW;
+    const size_t height = layers->n * ROW, start = common_start(run);
     fprintf(f,
             "<figure><svg class=\"plot named\" style=\"height:%zupx\" role=\"img\" "
             "aria-labelledby=\"%s-t %s-d\"><title id=\"%s-t\">Share of gradients lost by layer and "
             "step, ",
             height + 28, id, id, id);
     html_escape(f, run->name);
-    fprintf(f,
-            "</title><desc id=\"%s-d\">A row a layer, %zu of them; steps %" PRIu64 " to %" PRIu64
-            " from left to right; the darker, the more was lost. The numbers follow as a "
-            "table.</desc>\n",
-            id, layers->n, h->low, h->high);
+    fprintf(
+        f,
+        "</title><desc id=\"%s-d\">A row a layer, %zu of them; steps %" PRIu64 " to %" PRIu64
+        " from left to right; the stronger the colour, the more was lost. The numbers follow as a "
+        "table.</desc>\n",
+        id, layers->n, h->low, h->high);
     for (size_t r = 0; r < layers->n; r++)
-        draw_name(f, run->layers[layers->at[r]].name, (double)(r * ROW + 13));
+        draw_name(f, run->layers[layers->at[r]].name + start, (double)(r * ROW + 13));
     draw_cells(f, h, layers);
     fprintf(f, "<text x=\"0\" y=\"%zu\">step %s</text>\n", height + 18,
             chart_step_text(text, (double)h->low));
@@ -317,6 +330,7 @@ static void draw_range(FILE *f, const span *s, double y, const char *name, int t
 static void draw_ridges(FILE *f, const report_run *run, const choice *layers, const char *id)
 {
     const span s = span_of(run);
+    const size_t start = common_start(run);
     const int height = (int)layers->n * RIDGE, every = s.high - s.low > 60 ? 20 : 10;
     static const int limits[] = {-24, -14, 16};
     fprintf(f,
@@ -336,7 +350,7 @@ static void draw_ridges(FILE *f, const report_run *run, const choice *layers, co
     fputc('\n', f);
     for (size_t r = 0; r < layers->n; r++) {
         const double base = (double)(r + 1) * RIDGE;
-        draw_name(f, run->layers[layers->at[r]].name, base - 4);
+        draw_name(f, run->layers[layers->at[r]].name + start, base - 4);
         fprintf(f, "<line class=\"grid\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>\n", base,
                 base);
     }

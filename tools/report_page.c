@@ -36,7 +36,8 @@ static const char page_style[] =
     "font-weight:600}details.run>summary .soft{font-weight:400;font-size:.9rem}\n"
     ".runs th:first-child{position:sticky;left:0;background:var(--paper);z-index:1}"
     ".runs thead th:first-child{background:var(--card)}\n"
-    ".runs .swatch{margin-right:8px}.runs .scroll{max-height:none}\n"
+    ".runs tbody th{white-space:normal;min-width:10em;max-width:45vw}\n"
+    ".runs .swatch{margin-right:8px}.runs .scroll,.scroll.all{max-height:none}\n"
     ".differs th,.differs td{background:color-mix(in srgb,var(--subnormal) 14%,transparent)}"
     ".differs th{font-weight:650}\n"
     "footer{margin-top:64px;padding-top:16px;border-top:1px solid var(--line);font-size:.9rem;"
@@ -45,7 +46,7 @@ static const char page_style[] =
     ".pair{grid-template-columns:minmax(0,1fr)}.verdict{padding:18px 18px 20px}"
     ".verdict h2{font-size:1.3rem}.verdict dl{grid-template-columns:minmax(0,1fr);gap:2px}"
     ".verdict dd{margin-bottom:12px}"
-    "figure>svg.plot.named{margin-left:118px;width:calc(100% - 122px)}"
+    "figure>svg.plot.named{margin-left:124px;width:calc(100% - 128px)}"
     ".named text{font-size:10px}figure>svg.plot{width:calc(100% - 52px);margin-left:44px}}\n";
 
 /* ---- the top ---- */
@@ -236,8 +237,8 @@ static size_t draw_settings(FILE *f, const report *r, bool differing)
             if (!is_new_key(r, i, key) || has_differences(r, key) != differing)
                 continue;
             if (rows++ == 0) {
-                fputs("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">"
-                      "option</th>",
+                fputs("<div class=\"scroll all\" tabindex=\"0\"><table><thead><tr><th "
+                      "scope=\"col\">option</th>",
                       f);
                 for (size_t c = 0; c < (differing ? r->n : 1); c++) {
                     fputs("<th scope=\"col\">", f);

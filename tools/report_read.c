@@ -8,11 +8,11 @@
 #include "report.h"
 
 #include <errno.h>
-#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- lines ---- */
 
@@ -21,6 +21,7 @@ enum { LINE_BYTES = 8 << 20 }; /* a longer one is not a line of a log */
 typedef struct reader {
     FILE *file;
     size_t at, filled; /* of the buffer */
+    uint64_t read;     /* bytes */
     char *text;        /* the line */
     size_t length, room;
     bool is_whole; /* it ended with a newline */
@@ -49,6 +50,7 @@ static bool next_line(reader *r)
         if (r->at == r->filled) {
             r->at = 0;
             r->filled = fread(r->buffer, 1, sizeof r->buffer, r->file);
+            r->read += r->filled;
             if (r->filled == 0)
                 return r->length > 0;
         }
@@ -100,15 +102,16 @@ static json_t *parse(reader *r)
 
 /* ---- members ---- */
 
-static double number(const json_t *object, const char *key)
+/* NaN: it is none, or beyond anything that was measured, so that sums and ranges stay finite. */
+static double to_number(const json_t *value)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    const double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    return fabs(number) <= 1e30 ? number : (double)NAN;
 }
 
-static float narrow(double value)
+static double number(const json_t *object, const char *key)
 {
-    return fabs(value) <= (double)FLT_MAX ? (float)value : NAN; /* NaN goes there too */
+    return to_number(json_object_get(object, key));
 }
 
 /* An integer from 0 to 2^53. */
@@ -169,7 +172,7 @@ static void read_pairs(report_pairs *out, json_t *object, const char *key)
         if (out->n < REPORT_PAIRS)
             out->at[out->n++] = (report_pair){
                 copy(name), copy(json_is_string(value) ? json_string_value(value) : text),
-                json_is_number(value) ? json_number_value(value) : (double)NAN};
+                to_number(value)};
     }
 }
 
@@ -208,10 +211,10 @@ static bool add_step(report_run *run, const json_t *line)
     const char *verdict = json_string_value(json_object_get(line, "verdict"));
     const double scale = number(line, "scale"), reruns = number(line, "reruns");
     const double lost = number(line, "underflow");
-    s.loss = narrow(number(line, "loss"));
+    s.loss = (float)number(line, "loss");
     s.log2_scale = scale > 0 ? (float)log2(scale) : NAN;
     s.lost = lost >= 0 && lost <= 1 ? (float)lost : NAN;
-    s.rate = narrow(number(line, "items_per_s"));
+    s.rate = (float)number(line, "items_per_s");
     s.reruns = reruns >= 1 ? reruns < 255 ? (unsigned char)reruns : 255 : 0;
     s.skipped = verdict ? strcmp(verdict, "apply") != 0
                         : json_is_true(json_object_get(line, "found_inf")) != 0;
@@ -388,7 +391,11 @@ static bool is_blank(const reader *r)
 
 static void read_lines(report_run *run, reader *r)
 {
+    struct stat about;
+    const double size = fstat(fileno(r->file), &about) == 0 ? (double)about.st_size : 0;
     while (next_line(r)) {
+        if (run->lines % 4096 == 0)
+            cli_progress((double)r->read, size, "reading %s", run->path);
         if (is_blank(r))
             continue;
         run->lines++;

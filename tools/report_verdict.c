@@ -92,6 +92,16 @@ static const report_run *reference_of(const report_run *run, const report_run *r
     return plain ? plain : best;
 }
 
+/* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
+static double ratio_to(const report_run *run, const report_run *reference)
+{
+    const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
+    const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
+    const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
+    const double loss = report_loss_at(run, at), other = report_loss_at(reference, at);
+    return other > 0 ? loss / other : (double)NAN;
+}
+
 static void make_groups(verdict *v, const report_run *runs, size_t n)
 {
     size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
@@ -111,8 +121,7 @@ static void make_groups(verdict *v, const report_run *runs, size_t n)
     for (size_t i = 0; i < n; i++) {
         const report_run *r = reference_of(&runs[i], runs, n);
         group *g = &v->at[group_of[i]];
-        const double ratio = r && r->loss > 0 ? runs[i].loss / r->loss : (double)NAN;
-        g->ratio += ratio / (double)g->n;
+        g->ratio += (r ? ratio_to(&runs[i], r) : (double)NAN) / (double)g->n;
     }
     for (size_t i = 0; i < v->n; i++) {
         group *g = &v->at[i];
@@ -163,6 +172,8 @@ static size_t say_labels(FILE *f, const verdict *v, const bool *picked)
         }
     return total;
 }
+
+static const char *came_to(const group *g) { return g->running ? "stands" : "ended"; }
 
 static bool is_broken(const group *g) { return g->finite < g->n; }
 
@@ -215,14 +226,14 @@ static void say_headline(FILE *f, const verdict *v)
         double most = 0;
         for (size_t i = 0; i < v->n; i++)
             most = fmax(most, fabs(v->at[i].ratio - 1));
-        fprintf(f, "It made no difference: all ended within %s of %s",
+        fprintf(f, "It made no difference: all came within %s of %s",
                 report_percent(share, fmax(most, 0.0001)), v->reference->label);
     } else {
         if (worst->lost >= much)
-            fprintf(f, "%s lost %s of its gradients and ended at ", worst->label,
-                    report_percent(share, worst->lost));
+            fprintf(f, "%s lost %s of its gradients and %s at ", worst->label,
+                    report_percent(share, worst->lost), came_to(worst));
         else
-            fprintf(f, "%s ended at ", worst->label);
+            fprintf(f, "%s %s at ", worst->label, came_to(worst));
         say_ratio(f, v, worst->ratio);
     }
 }
@@ -241,22 +252,24 @@ static void say_layers(FILE *f, const report_run *run)
                 l = swap;
             }
     }
-    for (size_t k = 0; k < 3 && top[k] && top[k]->lost > 0; k++)
+    size_t n = 0;
+    while (n < 3 && top[n] && top[n]->lost > 0)
+        n++;
+    for (size_t k = 0; k < n; k++)
         fprintf(f, "%s%s (%s)",
-                k == 0   ? ", most of all in "
-                : k == 1 ? ", "
-                         : " and ",
+                k == 0       ? ", most of all in "
+                : k + 1 == n ? " and "
+                             : ", ",
                 top[k]->name, report_percent(share, top[k]->lost / top[k]->samples));
 }
 
 static void say_lost(FILE *f, const verdict *v)
 {
-    size_t known = 0, unknown = 0, above = 0, told = 0;
+    size_t known = 0, above = 0, told = 0;
     double rest = 0;
     char share[32];
     for (size_t i = 0; i < v->n; i++) {
         known += isfinite(v->at[i].lost) ? 1 : 0;
-        unknown += v->at[i].is_half && !isfinite(v->at[i].lost); /* fp32 has nothing to lose */
         above += v->at[i].lost >= some;
     }
     if (known == 0) {
@@ -290,8 +303,9 @@ static void say_lost(FILE *f, const verdict *v)
     else if (known > told)
         fprintf(f, "The other%s lost %s%s.\n", known > told + 1 ? "s" : "",
                 rest > 0 ? "at most " : "nothing", rest > 0 ? report_percent(share, rest) : "");
-    if (unknown > 0)
-        fprintf(f, "What %zu of %zu lost is not known: no telemetry.\n", unknown, v->n);
+    for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
+        if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].lost))
+            fprintf(f, "%s\tnot known: it ran without telemetry.\n", v->at[i].label);
     free(done);
 }
 
@@ -333,10 +347,13 @@ static void say_cost(FILE *f, const verdict *v)
                 fprintf(f, " in %zu of %zu runs", g->n - g->finite, g->n);
             fputs(".\n", f);
         } else if (v->reference && g != v->reference && !picked[i]) {
-            fprintf(f, "%s\tended at a %s of %s against %s, ", g->label, loss_name(v),
-                    report_number(a, g->loss), report_number(b, v->reference->loss));
+            fprintf(f, "%s\t%s at a %s of %s, ", g->label, came_to(g), loss_name(v),
+                    report_number(a, g->loss));
             say_ratio(f, v, g->ratio);
-            fputs(".\n", f);
+            if (g->running || v->reference->running)
+                fputs(" after as many steps.\n", f);
+            else
+                fprintf(f, " (%s).\n", report_number(b, v->reference->loss));
         }
     }
     if (few > 0) {
@@ -345,8 +362,9 @@ static void say_cost(FILE *f, const verdict *v)
                 v->reference->label, report_number(b, v->reference->loss));
     }
     if (!v->reference && v->n > 0 && v->at[0].steps > 0 && !is_broken(&v->at[0]))
-        fprintf(f, "It ended at a %s of %s; there is no other run to compare it with.\n",
-                loss_name(v), report_number(a, v->at[0].loss));
+        fprintf(f, "%s a %s of %s; there is no other run to compare it with.\n",
+                v->at[0].running ? "It has come to" : "It ended at", loss_name(v),
+                report_number(a, v->at[0].loss));
     say_skips(f, v);
     free(picked);
 }
@@ -392,6 +410,13 @@ static void say_gain(FILE *f, const group *g, const group *to)
         fprintf(f, ", in %s of its memory", report_percent(text, bytes));
 }
 
+static bool has_fixed_scale(const report_run *run)
+{
+    const char *scaler = report_value(&run->config, "scaler");
+    return scaler && (strcmp(scaler, "none") == 0 || strcmp(scaler, "guard") == 0 ||
+                      strncmp(scaler, "static", 6) == 0);
+}
+
 static void say_use_alone(FILE *f, const group *g)
 {
     if (g->steps == 0)
@@ -400,8 +425,12 @@ static void say_use_alone(FILE *f, const group *g)
         fputs("Look for the first step whose loss is not finite: no scale mends a loss that is not "
               "finite before it is scaled.\n",
               f);
-    else if (g->is_half && g->lost >= much)
+    else if (g->is_half && g->lost >= much && has_fixed_scale(g->first))
         fputs("A larger scale; a dynamic one finds it: --scaler pytorch or headroom.\n", f);
+    else if (g->is_half && g->lost >= much)
+        fputs("The scale already follows the gradients; what is lost all the same may not matter. "
+              "gradscale compare would tell, and whether bf16 does better.\n",
+              f);
     else if (wasted(g) >= 0.05)
         fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
     else
@@ -424,7 +453,9 @@ static void say_caveats(FILE *f, const verdict *v)
         fputs("With one seed each, a difference of a percent may be chance.\n", f);
     if (!v->is_validated)
         fputs("There was no validation: this goes by the training loss.\n", f);
-    if (running)
+    if (running && v->n == 1 && v->at[0].n == 1)
+        fputs("It has not ended: this is how things stand.\n", f);
+    else if (running)
         fprintf(f, "%zu of the runs %s not ended: this is how things stand.\n", running,
                 running == 1 ? "has" : "have");
 }
@@ -438,7 +469,7 @@ static void say_use(FILE *f, const verdict *v)
         fprintf(f, "%s\tended best of these; there is no fp32 run to compare them with.\n",
                 best->label);
     } else if (best) {
-        fprintf(f, "%s\tended at ", best->label);
+        fprintf(f, "%s\t%s at ", best->label, came_to(best));
         say_ratio(f, v, best->ratio);
         say_gain(f, best, v->reference);
         fputs(".\n", f);
