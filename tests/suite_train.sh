@@ -235,6 +235,24 @@ for signal in "INT 130" "TERM 143"; do
     check "resume" train_in stop --resume --checkpoint run --quiet
     check "the same bits" same stop
 done
+# A step of minutes: the first signal waits for its end, the second does not.
+stop_twice()
+{
+    "$gs" train --model gpt --layers 8 --width 256 --heads 4 --batch 64 --data README.md --threads 1 \
+        --telemetry-every 0 --checkpoint "$tmp/twice" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    while ! grep -qs '^training ' "$tmp/out"; do sleep 0.02; done
+    sleep 0.2
+    kill -TERM $pid
+    sleep 0.1
+    kill -0 $pid || return 1
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    cat "$tmp/out" "$tmp/err"
+    [ $code -eq 143 ] && ! grep -q '^interrupted' "$tmp/out"
+}
+check "a second signal" stop_twice
 check "37 steps" train_in cut $job $files --steps 37 --warmup 6 --set total=120
 check "83 on two threads" train_in cut --resume --checkpoint run --steps 120 --threads 2 --quiet
 losses "$tmp/cut/log" >"$tmp/cut/losses"

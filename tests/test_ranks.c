@@ -3,10 +3,12 @@
 #include "ranks.h"
 #include "test.h"
 
+#include "gradscale/checkpoint.h"
 #include "gradscale/train.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 /* ---- sums ---- */
 
@@ -161,6 +163,7 @@ typedef struct team {
     /* what goes wrong: at step 2, on this rank; 0: nothing */
     enum { NOTHING, OVERFLOW, BAD_ID, TAMPERED, CUT } what;
     int where;
+    const char *save, *load; /* after step 3; before the first of those that are left */
     /* what came of it */
     gs_status status[RANKS_MOST];
     gs_error error[RANKS_MOST];
@@ -261,7 +264,10 @@ static void train_rank(const gs_comm *comm, void *arg)
     gs_status status = gs_trainer_create(&trainer, ctx, m, &config);
     static _Thread_local batch data;
     gs_batch micro[MOST_ITEMS];
-    for (unsigned step = 0; status == GS_OK && step < STEPS; step++) {
+    gs_checkpoint about = {.step = 3, .best = (double)NAN};
+    if (status == GS_OK && t->load)
+        status = gs_checkpoint_load(t->load, trainer, &about, &t->error[me]);
+    for (unsigned step = t->load ? 3 : 0; status == GS_OK && step < STEPS; step++) {
         size_t first = 0;
         for (int r = 0; r < me; r++)
             first += t->items[r];
@@ -277,9 +283,12 @@ static void train_rank(const gs_comm *comm, void *arg)
             ranks_break(comm);
         const size_t n = split(micro, &data, t->cnn, t->items[me], t->micro);
         status = gs_trainer_step(trainer, micro, n, &t->rows[me][step]);
+        if (status == GS_OK && t->save && step == 2 && (me == 0 || t->ranks.zero))
+            status = gs_checkpoint_save(me == 0 ? t->save : NULL, trainer, &about, &t->error[me]);
     }
     t->status[me] = status;
-    t->error[me] = *gs_context_error(ctx);
+    if (t->error[me].status == GS_OK)
+        t->error[me] = *gs_context_error(ctx);
     if (trainer) {
         t->scale[me] = gs_scaler_scale(gs_trainer_scaler(trainer));
         look(t, me, m);
@@ -428,6 +437,65 @@ static void test_items(void)
     done(none);
 }
 
+/* ---- checkpoints ---- */
+
+static bool same_files(const char *a, const char *b)
+{
+    FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+    int p = 0, q = 0;
+    while (x && y && p == q && p != EOF) {
+        p = getc(x);
+        q = getc(y);
+    }
+    const bool same = x && y && p == q;
+    if (x)
+        fclose(x);
+    if (y)
+        fclose(y);
+    return same;
+}
+
+/* A file knows nothing of ranks: it is the same with ZeRO-1 and without, and goes on in any number
+ * of them. */
+static void test_checkpoints(void)
+{
+    char folder[] = "/tmp/gradscale-ranks-XXXXXX", paths[2][64];
+    CHECK(mkdtemp(folder) != NULL);
+    for (int i = 0; i < 2; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/%d.safetensors", folder, i);
+    for (int mode = GS_O0; mode < GS_MODE_COUNT; mode++) {
+        team job = {.cnn = mode % 2,
+                    .mode = (gs_mode)mode,
+                    .half = GS_BF16,
+                    .set = "lr=1e-3 ema=0.9 rounding=kahan",
+                    .ranks.bucket = 512,
+                    .items = {2, 2, 2},
+                    .save = paths[0]};
+        team *plain = run(3, job);
+        job.ranks.zero = 1;
+        job.save = paths[1];
+        team *zero = run(3, job);
+        CHECK_MSG(same_files(paths[0], paths[1]), "O%d", mode);
+        job.save = NULL;
+        job.load = paths[0];
+        team *on = run(3, job);
+        CHECK_MSG(on->hash[0] == plain->hash[0] && on->hash[0] == zero->hash[0], "O%d", mode);
+        job.ranks.zero = 0;
+        team *two = run(2, job);
+        CHECK(two->status[0] == GS_OK && two->status[1] == GS_OK);
+        done(plain);
+        done(zero);
+        done(on);
+        done(two);
+    }
+    team *none = run(2, (team){.mode = GS_O0, .items = {1, 1}, .load = "/nowhere", .what = CUT});
+    CHECK(none->status[0] == GS_EIO && none->status[1] == GS_EIO);
+    done(none);
+    for (int i = 0; i < 2; i++)
+        remove(paths[i]);
+    remove(folder);
+}
+
 static void test_compression(void)
 {
     const team job = {.mode = GS_O2, .half = GS_F16, .set = "lr=1e-3", .items = {4, 4}};
@@ -531,6 +599,6 @@ static void test_cut(void)
 }
 
 TESTS({"sums", test_sums}, {"numbers", test_numbers}, {"same_bits", test_same_bits},
-      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items},
+      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items}, {"checkpoints", test_checkpoints},
       {"compression", test_compression}, {"overflow", test_overflow}, {"errors", test_errors},
       {"divergence", test_divergence}, {"cut", test_cut})

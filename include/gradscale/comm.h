@@ -82,6 +82,7 @@ GS_API void gs_reducer_poll(gs_reducer *reducer);
 GS_API gs_status gs_reducer_sums(gs_reducer *reducer);
 GS_API gs_status gs_reducer_end(gs_reducer *reducer);
 
+GS_API size_t gs_reducer_bytes(const gs_reducer *reducer); /* of its buffers */
 /* Bytes that this rank has sent to others since it was made. */
 GS_API uint64_t gs_reducer_sent(const gs_reducer *reducer);
 

@@ -145,6 +145,12 @@ GS_API gs_optim *gs_trainer_optim(gs_trainer *trainer);
 GS_API gs_scaler *gs_trainer_scaler(gs_trainer *trainer);
 GS_API gs_status gs_trainer_sync(gs_trainer *trainer);
 
+/* Bytes that this rank holds between steps; of buckets to send the gradients in, too. */
+typedef struct gs_held {
+    uint64_t weights, gradients, optimizer;
+} gs_held;
+GS_API gs_held gs_trainer_held(const gs_trainer *trainer);
+
 /* What a step does, in order. Times are summed over micro-batches and reruns. */
 #define GS_PHASES(X)                                             \
     X(CLEAR, "clear")       /* gradients to zero */              \

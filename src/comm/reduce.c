@@ -35,6 +35,7 @@ struct gs_reducer {
     size_t oldest, summed, started; /* numbers in the order of (1): oldest <= summed <= started */
     uint64_t sent;
     gs_status status;
+    size_t bytes; /* of the lanes */
 };
 
 static size_t wire_size(const gs_reducer *r) { return r->config.wire == GS_F32 ? 4 : 2; }
@@ -84,10 +85,12 @@ gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_comm *co
     const size_t room = count < r->config.bucket ? count : r->config.bucket;
     const size_t padded = piece_length(r, (gs_piece){0, room}) * (size_t)comm->size;
     bool fits = (r->left = gsi_new(&ctx->heap, r->buckets * sizeof *r->left)) != NULL;
+    const size_t from = config->wire == GS_F32 ? 0 : room * wire_size(r);
     for (size_t i = 0; i < LANES && i < r->buckets; i++) {
-        if (config->wire != GS_F32)
-            fits &= (r->lanes[i].from = gsi_new(&ctx->heap, room * wire_size(r))) != NULL;
+        if (from > 0)
+            fits &= (r->lanes[i].from = gsi_new(&ctx->heap, from)) != NULL;
         fits &= (r->lanes[i].to = gsi_new(&ctx->heap, padded * wire_size(r))) != NULL;
+        r->bytes += from + padded * wire_size(r);
     }
     if (!fits) {
         gs_reducer_free(r);
@@ -111,6 +114,7 @@ void gs_reducer_free(gs_reducer *r)
     gsi_free(&r->ctx->heap, r);
 }
 
+size_t gs_reducer_bytes(const gs_reducer *r) { return r->bytes; }
 uint64_t gs_reducer_sent(const gs_reducer *r) { return r->sent; }
 
 /* ---- one bucket ---- */

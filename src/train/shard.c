@@ -221,3 +221,8 @@ gs_status gsi_shard_sync(gs_trainer *t)
     }
     return status == GS_OK ? gsi_shard_gather(t) : status;
 }
+
+gs_dtype gsi_trained_type(const gs_trainer *t)
+{
+    return t->team->shard.apart ? GS_F32 : gs_store_data(t->store).dtype;
+}

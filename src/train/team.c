@@ -128,6 +128,25 @@ uint64_t gsi_team_sent(const gs_trainer *t)
     return t->team->reducer ? gs_reducer_sent(t->team->reducer) : 0;
 }
 
+static uint64_t bytes_of(gs_tensor x) { return x.count * (x.dtype == GS_F32 ? 4 : 2); }
+
+gs_held gs_trainer_held(const gs_trainer *t)
+{
+    const gsi_shard *s = &t->team->shard;
+    size_t n;
+    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    gs_held held = {.weights = bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
+                    .gradients = bytes_of(gs_store_grads(t->store))};
+    if (t->team->reducer)
+        held.gradients += gs_reducer_bytes(t->team->reducer);
+    for (size_t i = 0; i < n; i++) {
+        held.weights += s->apart ? stepped[i].cols * sizeof(float) : 0;
+        for (int k = 0; k < GS_SLOT_COUNT; k++)
+            held.optimizer += bytes_of(gs_optim_slot(t->optim, i, (gs_slot)k));
+    }
+    return held;
+}
+
 /* ---- items ---- */
 
 gs_status gsi_items_tell(gs_trainer *t, const gs_batch *micro, size_t n)
@@ -251,23 +270,38 @@ static void *room_for_all(gs_trainer *t, size_t size)
     return all;
 }
 
-/* Some rank has an error: everyone gets its sentence. */
-static gs_status tell_error(gs_trainer *t, gs_status mine, int whose)
+/* Everyone gets the first error of any rank, with its sentence; a rank with one keeps its own. */
+static gs_status tell_error(gs_trainer *t, gs_status mine, gs_error *error, const char *what)
 {
     gs_error *all = room_for_all(t, sizeof *all);
     if (!all)
         return GS_ENOMEM;
     memset(&all[t->comm.rank], 0, sizeof *all);
     if (mine != GS_OK)
-        all[t->comm.rank] = t->ctx->error;
+        all[t->comm.rank] = *error;
+    all[t->comm.rank].status = mine;
     const gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
     if (status != GS_OK)
         return gsi_comm_fail(&t->comm, t->ctx, status);
+    int whose = 0;
+    while (whose < t->comm.size && all[whose].status == GS_OK)
+        whose++;
+    if (whose == t->comm.size || mine != GS_OK)
+        return mine;
     all[whose].text[sizeof all->text - 1] = 0;
-    return mine != GS_OK ? mine
-                         : gsi_fail(&t->ctx->error, all[whose].status,
-                                    "rank %d could not run the step: %.180s", whose,
-                                    all[whose].text);
+    return gsi_fail(error, all[whose].status, "rank %d could not %s: %.180s", whose, what,
+                    all[whose].text);
+}
+
+gs_status gsi_team_agree(gs_trainer *t, gs_status mine, gs_error *error)
+{
+    gs_error unread = {0};
+    if (t->comm.size == 1)
+        return mine;
+    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
+    const gs_status status = tell_error(t, mine, error ? error : &unread, "go on");
+    gsi_arena_reset(&t->ctx->scratch, mark);
+    return status;
 }
 
 gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
@@ -285,20 +319,19 @@ gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
         if (status != GS_OK)
             gsi_comm_fail(&t->comm, t->ctx, status);
     }
-    int whose = -1;
+    bool bad = false;
     *seen = (gsi_seen){0};
     gs_stats_init(&seen->stored);
     gs_stats_init(&seen->grads);
     for (int r = 0; status == GS_OK && r < t->comm.size; r++) {
-        if (all[r].status != GS_OK && whose < 0)
-            whose = r;
+        bad |= all[r].status != GS_OK;
         seen->forward |= all[r].forward;
         seen->loss += all[r].loss;
         gs_stats_merge(&seen->stored, &all[r].stored);
         gs_stats_merge(&seen->grads, &all[r].grads);
     }
-    if (status == GS_OK && whose >= 0)
-        status = tell_error(t, mine, whose);
+    if (status == GS_OK && bad)
+        status = tell_error(t, mine, &t->ctx->error, "run the step");
     gsi_arena_reset(&t->ctx->scratch, mark);
     return status;
 }
@@ -384,8 +417,13 @@ static void name_ranks(char *text, size_t room, const uint64_t *all, int size)
 
 gs_status gsi_team_compare(gs_trainer *t)
 {
+    return t->steps % t->team->how.compare == 0 ? gsi_team_compare_now(t) : GS_OK;
+}
+
+gs_status gsi_team_compare_now(gs_trainer *t)
+{
     const gsi_shard *shard = &t->team->shard;
-    if (t->comm.size == 1 || t->steps % t->team->how.compare != 0)
+    if (t->comm.size == 1)
         return GS_OK;
     uint64_t h = hash(t->steps, &t->scaler, sizeof t->scaler);
     h = hash_tensor(h, gs_store_data(t->store));
