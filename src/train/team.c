@@ -189,8 +189,7 @@ gs_status gsi_items_of_all(gs_trainer *t, double *items)
 
 void gsi_grads_begin(gs_trainer *t)
 {
-    const gs_tensor grads = gs_store_grads(t->store);
-    memset(grads.data, 0, grads.count * sizeof(float));
+    gsi_tape_fresh(t->tape, t->model->weights, t->model->n); /* has memory since the trainer has */
     if (t->team->reducer)
         gs_reducer_begin(t->team->reducer);
 }
@@ -200,10 +199,12 @@ static void passed(void *user, const gs_weight *weight)
     const gs_trainer *t = user;
     gsi_team *team = t->team;
     const size_t w = (size_t)(weight - t->model->weights);
-    if (!weight)
+    if (!weight) {
         gs_reducer_poll(team->reducer);
-    else if (w < t->model->n)
+    } else if (w < t->model->n) {
+        gsi_tape_settle(t->tape, weight);
         gs_reducer_ready(team->reducer, team->starts[w], team->starts[w + 1] - team->starts[w]);
+    }
 }
 
 void gsi_grads_watch(gs_trainer *t, bool last)
@@ -214,6 +215,7 @@ void gsi_grads_watch(gs_trainer *t, bool last)
 gs_status gsi_grads_sum(gs_trainer *t)
 {
     const gs_status status = hear_items(t); /* where an error came first */
+    gsi_tape_settle(t->tape, NULL);
     return status == GS_OK && t->team->reducer ? gs_reducer_sums(t->team->reducer) : status;
 }
 

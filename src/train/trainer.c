@@ -1,4 +1,5 @@
 /* The trainer: its parts, made together and freed together, and what surrounds a step. */
+#include "engine/engine.h"
 #include "train/team.h"
 
 #include <string.h>
@@ -83,7 +84,9 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
             return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for %zu running statistics",
                             m->states);
     }
-    status = init_weights(t);
+    status = gsi_tape_fresh(t->tape, m->weights, m->n);
+    if (status == GS_OK)
+        status = init_weights(t);
     if (status == GS_OK)
         gsi_shard_init(t);
     if (status == GS_OK)
