@@ -1,5 +1,6 @@
 /* Training with several ranks, which are threads here: sums to the last bit, ZeRO-1 against the
  * unsharded run, uneven batches, overflows, errors and divergence. Over MPI: suite_mpi.sh. */
+#include "memory.h"
 #include "ranks.h"
 #include "test.h"
 
@@ -538,8 +539,7 @@ static void test_overflow(void)
                 CHECK_MSG(t->status[r] == GS_OK, "%s", t->error[r].text);
                 CHECK(t->rows[r][1].report.verdict.action == GS_APPLY);
                 CHECK(t->rows[r][2].report.verdict.action == GS_SKIP);
-                CHECK(t->rows[r][2].report.verdict.reason ==
-                      t->rows[0][2].report.verdict.reason);
+                CHECK(t->rows[r][2].report.verdict.reason == t->rows[0][2].report.verdict.reason);
                 CHECK(t->rows[r][3].scale == t->rows[0][3].scale);
                 CHECK(t->rows[r][4].report.verdict.action == GS_APPLY);
             }
@@ -563,6 +563,54 @@ static void test_errors(void)
         }
         done(t);
     }
+}
+
+/* A rank that has no memory for its trainer: nobody waits for it. Only of the first two blocks, the
+ * trainer itself and the room to say so, it cannot tell. */
+typedef struct shortage {
+    books books;    /* of rank 1 */
+    size_t fail_at; /* allocation of gs_trainer_create */
+    gs_status status[2];
+} shortage;
+
+static void short_rank(const gs_comm *comm, void *arg)
+{
+    shortage *s = arg;
+    gs_context *ctx;
+    gs_model *m;
+    gs_trainer *trainer;
+    gs_config config = {.threads = 1};
+    gs_trainer_config tc = {
+        .tape = {GS_O2, GS_F16, 0, 0}, .comm = comm, .ranks.zero = 1, .seed = 42};
+    if (comm->rank == 1)
+        config.alloc = books_hook(&s->books);
+    gs_optim_config_init(&tc.optim, "adamw", NULL);
+    gs_scaler_init(&tc.scaler, NULL, NULL);
+    CHECK(gs_context_create(&ctx, &config) == GS_OK);
+    CHECK(gs_gpt_create(&m, ctx, &(gs_gpt_config){WORDS, TIME, 1, 2, 24, 0}) == GS_OK);
+    if (comm->rank == 1)
+        s->books.fail_at = s->books.calls + s->fail_at;
+    s->status[comm->rank] = gs_trainer_create(&trainer, ctx, m, &tc);
+    const char *text = gs_context_error(ctx)->text;
+    CHECK_MSG(s->status[comm->rank] == GS_OK || comm->rank == 1 ||
+                  strstr(text, "rank 1 could not go on: no memory"),
+              "%s", text);
+    gs_trainer_free(trainer);
+    gs_model_free(m);
+    gs_context_free(ctx);
+}
+
+static void test_no_memory(void)
+{
+    shortage s = {.fail_at = 3};
+    for (;; s.fail_at++) {
+        ranks_run(2, short_rank, &s);
+        CHECK(s.status[0] == s.status[1] && s.books.blocks == 0 && !s.books.wrong);
+        if (s.status[0] == GS_OK || test_failures)
+            break;
+        CHECK(s.status[0] == GS_ENOMEM);
+    }
+    CHECK_MSG(s.fail_at > 10, "%zu", s.fail_at);
 }
 
 static void test_divergence(void)
@@ -599,6 +647,7 @@ static void test_cut(void)
 }
 
 TESTS({"sums", test_sums}, {"numbers", test_numbers}, {"same_bits", test_same_bits},
-      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items}, {"checkpoints", test_checkpoints},
-      {"compression", test_compression}, {"overflow", test_overflow}, {"errors", test_errors},
+      {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items},
+      {"checkpoints", test_checkpoints}, {"compression", test_compression},
+      {"overflow", test_overflow}, {"errors", test_errors}, {"no_memory", test_no_memory},
       {"divergence", test_divergence}, {"cut", test_cut})

@@ -86,9 +86,10 @@ int ranks_open(gs_comm *comm, double timeout)
     void *library = find_library();
     if (!library || !find_calls(library)) {
         const char *why = dlerror();
-        return cli_failed("this is one of several ranks, and they need libgradscale_mpi, which make "
-                          "builds where mpicc is: %s",
-                          why ? why : "it is another one");
+        return cli_failed(
+            "this is one of several ranks, and they need libgradscale_mpi, which make "
+            "builds where mpicc is: %s",
+            why ? why : "it is another one");
     }
     const gs_mpi_config config = {.timeout = timeout};
     const gs_status status = net.open(&net.mpi, &config, &error);
@@ -96,9 +97,10 @@ int ranks_open(gs_comm *comm, double timeout)
         return cli_fail_status(status, &error);
     net.comm = *comm = *net.comm_of(net.mpi);
     if (size > 0 && comm->size != size)
-        return cli_failed("mpirun has started %ld ranks, and libgradscale_mpi sees %d: it was built "
-                          "for another MPI (make MPICC=...)",
-                          size, comm->size);
+        return cli_failed(
+            "mpirun has started %ld ranks, and libgradscale_mpi sees %d: it was built "
+            "for another MPI (make MPICC=...)",
+            size, comm->size);
     return CLI_GO;
 }
 

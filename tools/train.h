@@ -135,6 +135,7 @@ typedef struct train_result {
     double loss, accuracy; /* of the last validation; else the last step's, and NaN */
     double shown, pace;    /* loss and seconds per item, smoothed for the eye */
     uint64_t items;        /* images or tokens, of this process's run */
+    uint64_t sent;         /* bytes to other ranks, in steps */
     double seconds, phases[TRAIN_PHASES];
     double scale;
     uint64_t saved; /* step of the last checkpoint; 0: none */

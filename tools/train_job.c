@@ -87,11 +87,40 @@ static int load(train_job *j, const char *checkpoint)
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
+static int make_model(train_job *j, gs_trainer_config *config)
+{
+    int code = make_settings(j, config);
+    cli_machine machine = j->o.machine;
+    if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
+        machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
+    if (code == CLI_GO)
+        code = cli_context(&j->ctx, &machine);
+    if (code != CLI_GO)
+        return code;
+    const gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
+    return status == GS_OK ? check_memory(j) : cli_fail_status(status, gs_context_error(j->ctx));
+}
+
+static int make_loader(train_job *j)
+{
+    const train_options *o = &j->o;
+    gs_error error = {0};
+    const gs_loader_config order = {.split = GS_SPLIT_TRAIN,
+                                    .batch = (size_t)o->batch,
+                                    .micro = (size_t)o->accumulate,
+                                    .seed = o->seed,
+                                    .shuffle = 1,
+                                    .rank = j->comm.rank,
+                                    .size = j->comm.size};
+    const gs_status status = gs_loader_create(&j->loader, j->data, &order, NULL, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+/* Ranks meet in making the trainer and in loading: before, all must have come as far. */
 int train_job_make(train_job *j, const char *checkpoint)
 {
     static const gs_dtype wires[] = {GS_F32, GS_F16, GS_BF16};
     const train_options *o = &j->o;
-    gs_error error = {0};
     gs_trainer_config config = {
         .tape = {.mode = (gs_mode)(o->mode - 1),
                  .half = j->half,
@@ -102,33 +131,15 @@ int train_job_make(train_job *j, const char *checkpoint)
         .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
         .seed = o->seed,
         .loss_weight = o->loss_weight};
-    int code = make_settings(j, &config);
-    cli_machine machine = o->machine;
-    if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
-        machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
-    if (code == CLI_GO)
-        code = cli_context(&j->ctx, &machine);
+    int code = ranks_agree(make_model(j, &config), NULL);
     if (code != CLI_GO)
         return code;
-    gs_status status = j->kind->create(&j->model, j->ctx, j->info, o);
+    const gs_status status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
     if (status != GS_OK)
         return cli_fail_status(status, gs_context_error(j->ctx));
-    code = check_memory(j);
+    code = ranks_agree(make_loader(j), NULL);
     if (code != CLI_GO)
         return code;
-    status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
-    if (status != GS_OK)
-        return cli_fail_status(status, gs_context_error(j->ctx));
-    const gs_loader_config order = {.split = GS_SPLIT_TRAIN,
-                                    .batch = (size_t)o->batch,
-                                    .micro = (size_t)o->accumulate,
-                                    .seed = o->seed,
-                                    .shuffle = 1,
-                                    .rank = j->comm.rank,
-                                    .size = j->comm.size};
-    status = gs_loader_create(&j->loader, j->data, &order, NULL, &error);
-    if (status != GS_OK)
-        return cli_fail_status(status, &error);
     j->about = (gs_checkpoint){.config = j->config, .model = j->line, .best = (double)NAN};
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
 }

@@ -151,6 +151,7 @@ static int take_step(train_job *j, train_result *r)
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         r->phases[i] += row.seconds[i];
     r->items += items;
+    r->sent += row.sent;
     r->scale = row.scale;
     r->loss = row.loss;
     r->accuracy = (double)NAN;

@@ -163,6 +163,9 @@ void train_show_summary(const train_job *j, const train_result *r)
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms a step; %s in all\n", (double)r->items / stepping,
                units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
+    if (j->comm.size > 1 && steps > 0)
+        printf("network    a rank sent %s a step; %.1f%% of the time it waited for others\n",
+               bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
     } files[] = {{"log", o->log},

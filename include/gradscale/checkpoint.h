@@ -39,8 +39,8 @@ typedef struct gs_checkpoint {
 
 /* Writes `path`, or leaves what was there. Nothing of the trainer changes.
  *
- * Of several ranks it is rank 0 that saves. Where the state is sharded (gs_ranks.zero) the others call
- * it too, with path NULL, to give their parts. */
+ * Of several ranks it is rank 0 that saves. Where the state is sharded (gs_ranks.zero) the others
+ * call it too, with path NULL, to give their parts. */
 GS_API gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer,
                                     const gs_checkpoint *about, gs_error *error);
 

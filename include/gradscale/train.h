@@ -191,8 +191,8 @@ typedef struct gs_train_row {
  * which the context has the sentence, nothing has changed. row may be NULL.
  *
  * Of several ranks each brings what it has, some of them nothing (n 0): an item counts the same
- * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK: one
- * does not answer, or they have diverged; the trainer is not to be used again. */
+ * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK:
+ * one does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
 

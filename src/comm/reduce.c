@@ -268,7 +268,8 @@ void gs_reducer_ready(gs_reducer *r, size_t first, size_t count)
     advance(r, false);
 }
 
-/* A failure leaves nothing under way: memory that a transport still writes to is not to be freed. */
+/* A failure leaves nothing under way: memory that a transport still writes to is not to be freed.
+ */
 static gs_status settle(gs_reducer *r)
 {
     for (size_t i = 0; r->status != GS_OK && i < LANES; i++)

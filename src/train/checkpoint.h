@@ -27,7 +27,7 @@ typedef struct gsi_image {
     gsi_whole whole; /* where it is sharded, data are places in a block of all */
     char *block;     /* NULL until gsi_image_gather */
     uint64_t bytes;  /* of all tensors */
-    char *header;   /* NULL until gsi_image_describe */
+    char *header;    /* NULL until gsi_image_describe */
     size_t length;
 } gsi_image;
 

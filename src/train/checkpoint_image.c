@@ -39,8 +39,8 @@ static const char *slot_name(gsi_image *image, gs_slot slot, const char *weight)
     return name;
 }
 
-/* Of weight k: itself (family 0) or a slot of the optimizer. Where the state is sharded, data is its
- * place in the block of all. */
+/* Of weight k: itself (family 0) or a slot of the optimizer. Where the state is sharded, data is
+ * its place in the block of all. */
 static gs_tensor array_of(const gsi_image *image, gs_trainer *t, size_t k, int family)
 {
     const gsi_whole *whole = &image->whole;
@@ -102,8 +102,8 @@ gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_err
     return GS_OK;
 }
 
-/* Whether a tensor's data is a place in the block. Weights that are not sharded lie in the store, and
- * running statistics with the model. */
+/* Whether a tensor's data is a place in the block. Weights that are not sharded lie in the store,
+ * and running statistics with the model. */
 bool gsi_image_in_block(const gsi_image *image, const gsi_tensor *x)
 {
     return (uintptr_t)x->data < image->whole.at[GSI_FAMILIES];

@@ -2,9 +2,9 @@
  *
  * (1) Every rank makes the same calls of the network in the same order, whatever goes wrong on it:
  *     told, the buckets from the last to the first, what was seen, shared weights.
- * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step reads
- *     the same numbers in the same order with ZeRO-1 and without.
- * (3) What leads to the verdict is gathered and folded in rank order on every rank. */
+ * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
+ * reads the same numbers in the same order with ZeRO-1 and without. (3) What leads to the verdict
+ * is gathered and folded in rank order on every rank. */
 #include "train/team.h"
 
 #include "engine/engine.h"
@@ -85,8 +85,7 @@ gs_status gsi_team_create(gs_trainer *t, const gs_trainer_config *config)
 {
     t->team = gsi_new(&t->ctx->heap, sizeof *t->team);
     if (t->team) {
-        *t->team = (gsi_team){.how = config->ranks,
-                              .zero = config->ranks.zero && t->comm.size > 1};
+        *t->team = (gsi_team){.how = config->ranks, .zero = config->ranks.zero && t->comm.size > 1};
         if (t->team->how.compare == 0)
             t->team->how.compare = 100;
     }
@@ -135,7 +134,8 @@ gs_held gs_trainer_held(const gs_trainer *t)
     const gsi_shard *s = &t->team->shard;
     size_t n;
     const gs_weight *stepped = gsi_team_stepped(t, &n);
-    gs_held held = {.weights = bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
+    gs_held held = {.weights =
+                        bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
                     .gradients = bytes_of(gs_store_grads(t->store))};
     if (t->team->reducer)
         held.gradients += gs_reducer_bytes(t->team->reducer);
@@ -263,21 +263,10 @@ gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step)
 
 /* ---- agreeing ---- */
 
-/* Memory for a struct of each rank until the mark; NULL after leaving a sentence. */
-static void *room_for_all(gs_trainer *t, size_t size)
-{
-    void *all = gsi_arena_new(&t->ctx->scratch, (size_t)t->comm.size, size);
-    if (!all)
-        gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for what %d ranks say", t->comm.size);
-    return all;
-}
-
 /* Everyone gets the first error of any rank, with its sentence; a rank with one keeps its own. */
 static gs_status tell_error(gs_trainer *t, gs_status mine, gs_error *error, const char *what)
 {
-    gs_error *all = room_for_all(t, sizeof *all);
-    if (!all)
-        return GS_ENOMEM;
+    gs_error *all = t->meet;
     memset(&all[t->comm.rank], 0, sizeof *all);
     if (mine != GS_OK)
         all[t->comm.rank] = *error;
@@ -298,29 +287,19 @@ static gs_status tell_error(gs_trainer *t, gs_status mine, gs_error *error, cons
 gs_status gsi_team_agree(gs_trainer *t, gs_status mine, gs_error *error)
 {
     gs_error unread = {0};
-    if (t->comm.size == 1)
-        return mine;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    const gs_status status = tell_error(t, mine, error ? error : &unread, "go on");
-    gsi_arena_reset(&t->ctx->scratch, mark);
-    return status;
+    return t->comm.size == 1 ? mine : tell_error(t, mine, error ? error : &unread, "go on");
 }
 
 gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
 {
     if (t->comm.size == 1)
         return seen->status;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
     const gs_status mine = seen->status;
-    gsi_seen *all = room_for_all(t, sizeof *all);
-    gs_status status = all ? GS_OK : GS_ENOMEM;
-    if (all) {
-        memset(&all[t->comm.rank], 0, sizeof *all); /* what lies between members too */
-        all[t->comm.rank] = *seen;
-        status = gs_comm_gather(&t->comm, all, sizeof *all);
-        if (status != GS_OK)
-            gsi_comm_fail(&t->comm, t->ctx, status);
-    }
+    gsi_seen *all = t->meet;
+    all[t->comm.rank] = *seen;
+    gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
+    if (status != GS_OK)
+        gsi_comm_fail(&t->comm, t->ctx, status);
     bool bad = false;
     *seen = (gsi_seen){0};
     gs_stats_init(&seen->stored);
@@ -334,7 +313,6 @@ gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
     }
     if (status == GS_OK && bad)
         status = tell_error(t, mine, &t->ctx->error, "run the step");
-    gsi_arena_reset(&t->ctx->scratch, mark);
     return status;
 }
 
@@ -434,10 +412,7 @@ gs_status gsi_team_compare_now(gs_trainer *t)
     if (shard->apart)
         h = hash(h, shard->vectors, shard->vector_at[t->model->n] * sizeof(float));
 
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    uint64_t *all = room_for_all(t, sizeof *all);
-    if (!all)
-        return GS_ENOMEM;
+    uint64_t *all = t->meet;
     all[t->comm.rank] = h;
     gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
     if (status != GS_OK)
@@ -450,6 +425,5 @@ gs_status gsi_team_compare_now(gs_trainer *t)
                               "after %llu steps %s from rank 0 in weights or scaler",
                               (unsigned long long)t->steps, ranks);
         }
-    gsi_arena_reset(&t->ctx->scratch, mark);
     return status;
 }

@@ -15,7 +15,8 @@ struct gs_trainer {
     gs_optim *optim;
     gs_scaler scaler;
     gs_comm comm;
-    gsi_team *team; /* NULL: alone */
+    gsi_team *team;
+    void *meet; /* room for a struct of each rank: those that are gathered in every step */
     uint64_t seed, steps;
     double loss_weight;
     int telemetry;

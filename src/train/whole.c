@@ -1,6 +1,6 @@
 /* The whole of a sharded state, for checkpoints: families (f32 weights, then each slot of the
- * optimizer) one after another in a block, each flat as the store is. Files so know nothing of ranks
- * and shards. */
+ * optimizer) one after another in a block, each flat as the store is. Files so know nothing of
+ * ranks and shards. */
 #include "train/team.h"
 
 #include <string.h>
