@@ -3,6 +3,7 @@
 # with the bits of a run that was not.
 . tests/shell.sh
 gs=$1
+case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
 unset NO_COLOR
 small="--threads 1 --batch 16 --valid-items 32"
 
@@ -59,7 +60,7 @@ losses()
 # ---- words ----
 
 check "--help" sh -c "'$gs' train --help | diff tests/data/train-help.txt -"
-check "--print-config" sh -c "cd '$tmp' && '$PWD/$gs' train $mlp --name 'a # b' --set eps=1e-6 --set interval=50 --print-config |
+check "--print-config" sh -c "cd '$tmp' && '$gs' train $mlp --name 'a # b' --set eps=1e-6 --set interval=50 --print-config |
     sed 's|$tmp/||' | diff '$PWD/tests/data/train-config.txt' -"
 dry()
 {
@@ -164,6 +165,21 @@ if [ -w /dev/full ]; then
     check "with the other log whole" test "$(wc -l <"$tmp/full.csv")" -eq 6
 fi
 
+# Files of at most a few blocks: the log is given up at one line, no checkpoint gets in, all of it is told.
+full_disk()
+{
+    mkdir -p "$tmp/tight"
+    (ulimit -f 8 && cd "$tmp/tight" && exec "$gs" train $mlp --steps 60 --valid-every 10 --checkpoint run \
+        --log log) >"$tmp/out" 2>"$tmp/err"
+    code=$?
+    cat "$tmp/out" "$tmp/err"
+    [ $code -eq 1 ] && grep -q '^gradscale: log: writing failed: File too large: the run goes on' "$tmp/err" &&
+        grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on$' "$tmp/err" &&
+        grep -q '^gradscale: the last checkpoint could not be written: ' "$tmp/err" &&
+        [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ -z "$(ls "$tmp/tight/run")" ]
+}
+check "a full disk" full_disk
+
 # ---- config files ----
 
 # bad TEXT SENTENCE: what printf makes of the text is refused
@@ -197,8 +213,7 @@ check "epochs win over steps" sh -c "'$gs' train --config '$tmp/conf' --epochs 2
 
 # ---- stopped and resumed ----
 
-# In a folder of their own, so that they name the same files and can be compared byte by byte.
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+# In folders of their own, so that they name the same files and can be compared byte by byte.
 job="$mlp --steps 120 --valid-every 25 --checkpoint-every 10 --quiet"
 files="--checkpoint run --log log --csv csv"
 train_in() { (mkdir -p "$tmp/$1" && cd "$tmp/$1" && shift && exec "$gs" train "$@"); }

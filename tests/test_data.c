@@ -571,7 +571,7 @@ static void test_shapes(void)
     }
     for (int c = 1; c < 4; c++)
         CHECK(counts[c] > 0.01 * N * PIXELS && counts[c] < 0.3 * N * PIXELS);
-    CHECK(counts[0] > 0.5 * N * PIXELS);
+    CHECK(counts[0] > 0.7 * N * PIXELS);
     CHECK(fabs(sum / (N * PIXELS)) < 1 && square / (N * PIXELS) < 2);
     gs_data_close(data);
     gs_data_close(other);

@@ -52,9 +52,11 @@ static void sum_rank(const gs_comm *comm, void *arg)
         gs_reducer_poll(r);
         s->status[comm->rank] = gs_reducer_end(r);
     }
-    s->buckets = gs_reducer_buckets(r);
-    s->pieces[comm->rank] = malloc((s->buckets + 1) * sizeof(gs_piece));
-    for (size_t b = 0; b < s->buckets; b++)
+    const size_t buckets = gs_reducer_buckets(r);
+    if (comm->rank == 0)
+        s->buckets = buckets;
+    s->pieces[comm->rank] = malloc((buckets + 1) * sizeof(gs_piece));
+    for (size_t b = 0; b < buckets; b++)
         s->pieces[comm->rank][b] = gs_reducer_piece(r, b, comm->rank);
     s->sent[comm->rank] = gs_reducer_sent(r) / 2;
     s->out[comm->rank] = data;
@@ -229,10 +231,12 @@ static float read_at(const gs_weight *w, size_t i)
 static void look(team *t, int rank, const gs_model *m)
 {
     uint64_t h = 0xCBF29CE484222325u;
-    t->count = 0;
+    size_t count = 0;
     for (size_t k = 0; k < m->n; k++)
-        t->count += m->weights[k].rows * m->weights[k].cols;
-    float *to = t->weights[rank] = malloc(t->count * sizeof *to);
+        count += m->weights[k].rows * m->weights[k].cols;
+    if (rank == 0)
+        t->count = count;
+    float *to = t->weights[rank] = malloc(count * sizeof *to);
     for (size_t k = 0; k < m->n; k++) {
         const gs_weight *w = &m->weights[k];
         const gs_weight half = {.data = w->copy, .dtype = w->copy_dtype};
@@ -240,7 +244,7 @@ static void look(team *t, int rank, const gs_model *m)
         for (size_t i = 0; i < w->rows * w->cols; i++)
             *to++ = read_at(from, i);
     }
-    h = hash_bytes(h, t->weights[rank], t->count * sizeof(float));
+    h = hash_bytes(h, t->weights[rank], count * sizeof(float));
     t->hash[rank] = hash_bytes(h, m->state, m->states * sizeof(float));
 }
 

@@ -14,6 +14,7 @@
 int bench_kernels(int argc, char **argv);
 int bench_optim(int argc, char **argv);
 int bench_step(int argc, char **argv);
+int bench_ranks(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int bench_checkpoint(int argc, char **argv);
 

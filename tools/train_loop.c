@@ -49,6 +49,7 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
 }
 
 /* ---- validation and checkpoints ---- */
@@ -86,8 +87,12 @@ static int save(train_job *j, train_result *r, bool best)
     if (!j->saver && !j->o.zero)
         return CLI_GO;
     const double start = train_now();
-    const gs_status status =
-        gs_saver_save(j->saver, j->trainer, &j->about, best ? GS_SAVE_BEST : 0, &error);
+    const unsigned flags = best ? GS_SAVE_BEST : 0;
+    gs_status status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
+    if (status == GS_EIO && j->comm.size == 1) { /* of the one before: a disk may have room again */
+        cli_warn("a checkpoint could not be written: %s: the run goes on", error.text);
+        status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
+    }
     if (status != GS_OK)
         return cli_failed("the checkpoint could not be written: %s", error.text);
     if (j->log) {
@@ -228,8 +233,10 @@ int train_loop(train_job *j, train_result *r)
     }
     gs_error error = {0};
     const double waits = train_now();
-    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO)
-        code = cli_failed("the checkpoint could not be written: %s", error.text);
+    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO) {
+        code = cli_failed("the last checkpoint could not be written: %s", error.text);
+        r->saved = 0;
+    }
     r->phases[TRAIN_SAVE] += train_now() - waits;
     r->seconds = train_now() - start;
     if (code != CLI_GO)

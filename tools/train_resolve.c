@@ -9,22 +9,24 @@
 
 /* ---- the data ---- */
 
-/* The sources of this project: where we are, or where the program was built. */
+/* The sources of this project: where we are, where the program was built, where it is installed. */
 static const char *find_sources(char root[4096])
 {
     static const char mark[] = "include/gradscale/train.h";
-    char path[4096 + sizeof mark + 8];
-    ssize_t n = readlink("/proc/self/exe", root, 4095);
+    static const char *const places[] = {"/..", "/../share/gradscale"}; /* from the program's */
+    char path[4096 + sizeof mark];
+    ssize_t n = readlink("/proc/self/exe", root, 4096 - 32);
     if (access(mark, R_OK) == 0)
         return ".";
-    for (int up = 0; n > 0 && up < 2; up++) { /* off goes the name, then build/ */
-        while (n > 0 && root[n - 1] != '/')
-            n--;
-        n -= n > 1;
-        root[n] = 0;
+    while (n > 0 && root[n - 1] != '/')
+        n--;
+    for (size_t i = 0; n > 1 && i < sizeof places / sizeof places[0]; i++) {
+        snprintf(root + n - 1, 32, "%s", places[i]);
+        snprintf(path, sizeof path, "%s/%s", root, mark);
+        if (access(path, R_OK) == 0)
+            return root;
     }
-    snprintf(path, sizeof path, "%s/%s", root, mark);
-    return n > 0 && access(path, R_OK) == 0 ? root : NULL;
+    return NULL;
 }
 
 static int open_data(train_job *j)
@@ -37,8 +39,9 @@ static int open_data(train_job *j)
     const bool self = strcmp(name, "self") == 0;
     const char *sources = self ? find_sources(root) : NULL;
     if (self && !sources)
-        return cli_fail("--data self: the sources of gradscale are neither here nor where the "
-                        "program was built: go to their folder");
+        return cli_fail(
+            "--data self: the sources of gradscale are neither here nor with the program: "
+            "go to their folder");
     const uint64_t time = j->o.context == CLI_AUTO ? 0 : j->o.context;
     const gs_data_config config = {.name = name,
                                    .labels = j->o.labels,

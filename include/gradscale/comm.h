@@ -64,7 +64,7 @@ GS_API gs_status gs_comm_max(const gs_comm *comm, gs_context *ctx, double *x, si
 typedef struct gs_reducer gs_reducer;
 
 typedef struct gs_reducer_config {
-    size_t bucket; /* elements; 0: 2^20 */
+    size_t bucket; /* elements; 0: 2^20, or 2^14 a rank where that is more */
     gs_dtype wire; /* GS_F32, GS_F16, GS_BF16 */
     int sharded;   /* each rank keeps the sums of its own pieces; the others are undefined */
 } gs_reducer_config;

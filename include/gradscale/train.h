@@ -116,7 +116,7 @@ typedef struct gs_ranks {
     int zero;         /* 1: ZeRO-1: each rank keeps and steps its part of moments and, in O2, of the
                          f32 weights of matrices; the results are those of 0, bit for bit. SGD, Adam
                          and AdamW with moments in f32 */
-    size_t bucket;    /* gradients that are sent together; 0: 2^20 */
+    size_t bucket;    /* gradients that are sent together; 0: as gs_reducer_config */
     uint64_t compare; /* weights, scaler and running statistics every so many steps; 0: 100 */
 } gs_ranks;
 

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, ALIGN = 32, BUCKET = 1 << 20 };
+enum { LANES = 4, ALIGN = 32, BUCKET = 1 << 20, PIECE = 1 << 14 };
 
 typedef enum phase { FREE, MOVING, SPREADING } phase;
 
@@ -79,7 +79,9 @@ gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_comm *co
     if (!r)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a reducer");
     *r = (gs_reducer){.ctx = ctx, .comm = comm, .data = data, .count = count, .config = *config};
-    const size_t bucket = config->bucket ? config->bucket : BUCKET;
+    /* pieces long enough that their bytes take longer than their messages */
+    const size_t least = (size_t)comm->size * PIECE, own = least > BUCKET ? least : BUCKET;
+    const size_t bucket = config->bucket ? config->bucket : own;
     r->config.bucket = bucket < ALIGN ? ALIGN : bucket - bucket % ALIGN;
     r->buckets = count / r->config.bucket + (count % r->config.bucket > 0);
     const size_t room = count < r->config.bucket ? count : r->config.bucket;

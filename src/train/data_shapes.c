@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { SIDE = 32, VALID_ITEMS = 1024, MOST_SHAPES = 3 };
-static const float NOISE = 0.1f; /* its deviation: a shape is 1, what lies behind it 0 */
+static const float NOISE = 0.25f; /* its deviation: a shape is 1, what lies behind it 0 */
 enum { BACKGROUND, DISC, SQUARE, TRIANGLE, CLASSES };
 
 typedef struct shapes {
@@ -41,7 +41,7 @@ static float noise(uint64_t *state)
 
 typedef struct figure {
     int class;
-    float x, y, radius; /* in pixels; all have the area of a disc */
+    float x, y, radius; /* of the circle around it, in pixels */
 } figure;
 
 static bool covers(const figure *f, float x, float y)
@@ -50,14 +50,14 @@ static bool covers(const figure *f, float x, float y)
     if (f->class == DISC)
         return dx * dx + dy * dy <= r * r;
     if (f->class == SQUARE)
-        return fabsf(dx) <= 0.8862f * r && fabsf(dy) <= 0.8862f * r;
-    /* equilateral: the point 1.5551 r above the middle, the base half of that below */
-    return dy <= 0.7776f * r && fabsf(dx) <= 0.57735f * (dy + 1.5551f * r);
+        return fabsf(dx) <= 0.7071068f * r && fabsf(dy) <= 0.7071068f * r;
+    /* its point above, its base half a radius below: 3/2 r high */
+    return dy <= 0.5f * r && dy >= -r && fabsf(dx) <= 0.5773503f * (dy + r);
 }
 
 static void draw(float *image, int32_t *targets, const figure *f)
 {
-    const int r = (int)(1.5551f * f->radius) + 1;
+    const int r = (int)f->radius + 1;
     for (int y = (int)f->y - r; y <= (int)f->y + r; y++)
         for (int x = (int)f->x - r; x <= (int)f->x + r; x++)
             if (x >= 0 && y >= 0 && x < SIDE && y < SIDE && covers(f, (float)x, (float)y)) {
@@ -82,7 +82,7 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
         const figure f = {.class = DISC + (int)(bits(&state) % 3),
                           .x = uniform(&state, 4, SIDE - 4),
                           .y = uniform(&state, 4, SIDE - 4),
-                          .radius = uniform(&state, 2.5f, 4.5f)};
+                          .radius = uniform(&state, 4, 8)};
         draw(x, targets, &f);
     }
     for (int i = 0; i < SIDE * SIDE; i++)
