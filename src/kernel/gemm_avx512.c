@@ -215,7 +215,7 @@ INLINE void micro(float *sums, const float *a, layout l, const float *b, const s
                 UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
                     _mm512_fmadd_ps(x, y[v], s[i][v]);
             }
-            _mm_prefetch((const char *)at0, _MM_HINT_T1);
+            _mm_prefetch((const char *)at0, _MM_HINT_T0);
             _mm_prefetch((const char *)at1, _MM_HINT_T1);
             at0 += ahead[0].inner;
             at1 += ahead[1].inner;
@@ -482,7 +482,7 @@ static const gsi_gemm_isa isa = {
     .mr = MR,
     .nr = NR,
     .mr_room = MR_ROOM,
-    .m_tile = 19 * MR,
+    .m_tile = 76 * MR,
     .n_tile = 24 * NR,
     .a_room = 38 * MR_ROOM * GSI_KC,
     .copy = copy,

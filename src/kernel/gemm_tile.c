@@ -1,21 +1,24 @@
 /* One tile of a product, on one thread.
  *
- *     for each chunk of k                      all of it, if a's rows then fit in L2
- *         pack a's rows                        -> L2
- *         for each panel of b's columns
- *             for each block of the chunk
- *                 pack b's panel               -> L1
- *                 for each panel of a's rows   multiply; after the last block, finish
+ *     for each chunk of k                          two blocks, or all of it if a's rows are few
+ *         for each slab of rows
+ *             for each panel of b's columns
+ *                 for each block of the chunk
+ *                     pack b's panel, in the first slab
+ *                     for each panel of a's rows   pack it, in the first column; multiply; after
+ *                                                  the last block, finish
  *
- * Every panel of b is used right after it is written. So a product with few rows, which is bound by
- * reading b, needs no path of its own: it reads b once, in its own width, in order. */
+ * A slab of a stays in L2. Every panel of b is used right after it is written; further slabs find
+ * it where it was left, and ask for it a panel ahead. So b is packed once a tile, and a product
+ * with few rows, which is bound by reading b, needs no path of its own: it reads b once, in its own
+ * width, in order. */
 #include "kernel/gemm.h"
 
-enum { CHUNK_OF_ROWS = 2 }; /* blocks: 768 pages, half of what a second-level TLB holds */
+enum { CHUNK = 2 }; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
 
 typedef struct plan {
-    size_t panels;           /* of a's rows */
-    size_t blocks, chunk;    /* of k; blocks a chunk */
+    size_t panels, blocks;   /* of a's rows, of k */
+    size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
     size_t a, b, sums, bias; /* floats */
 } plan;
@@ -26,16 +29,18 @@ static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 static size_t panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
 
+/* A smaller tile may have a larger chunk, but never needs more room. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
     plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(g->k, GSI_KC), 1)};
-    const size_t block = p.panels * panel_room(isa);
-    p.chunk = min_size(max_size(isa->a_room / block, 1), p.blocks);
-    if (!g->b.transposed) /* a panel has a row a k, most in a page of its own */
-        p.chunk = min_size(p.chunk, CHUNK_OF_ROWS);
+    const size_t room = isa->a_room / panel_room(isa);
+    p.chunk = g->b.transposed ? max_size(room / p.panels, CHUNK) : CHUNK;
+    p.chunk = min_size(p.chunk, p.blocks);
+    const size_t slabs = parts(p.panels, room / p.chunk);
+    p.slab = parts(p.panels, slabs);
     p.strips = p.chunk == p.blocks ? 1 : parts(n, isa->nr);
-    p.a = p.chunk * block;
-    p.b = isa->nr * GSI_KC;
+    p.a = min_size(p.panels * p.blocks, room) * panel_room(isa);
+    p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
     p.sums = p.strips * p.panels * isa->mr * isa->nr;
     p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
     return p;
@@ -45,9 +50,7 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 {
     const plan p = make_plan(isa, g, m, n);
     const size_t line = GSI_ALIGN / sizeof(float);
-    /* A smaller tile packs more blocks at once, up to a_room. */
-    const size_t a = max_size(min_size(isa->a_room, p.blocks * p.panels * panel_room(isa)), p.a);
-    return parts(a + p.b + p.sums + p.bias, line) * line;
+    return parts(p.a + p.b + p.sums + p.bias, line) * line;
 }
 
 /* ---- packing ---- */
@@ -182,17 +185,32 @@ static void pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, cons
     }
 }
 
-/* Lines of the stored matrix to ask for in the course of a multiplication by k: either row after
- * row at column c, or, where k runs along the rows, 16 rows from row r abreast. */
-static gsi_ahead look_ahead(const gs_matrix *x, const void *data, size_t r, size_t c, bool abreast)
+/* ---- asking for what comes next ---- */
+
+/* Field by field, here and below: a struct copied in larger pieces than it was written in waits
+ * until all stores before it have left the core, which took 200 cycles a multiplication. */
+static inline void ask(gsi_ahead *x, const void *base, size_t inner, size_t outer)
 {
-    const size_t row = x->stride * gsi_size_of(x->dtype);
-    return (gsi_ahead){.base = (uintptr_t)gsi_at(data, x->dtype, r * x->stride + c),
-                       .inner = row,
-                       .outer = abreast ? 16 * gsi_size_of(x->dtype) : 16 * row};
+    x->base = (uintptr_t)base;
+    x->inner = inner;
+    x->outer = outer;
 }
 
-/* ---- the tile ---- */
+/* Lines of the stored matrix to ask for in the course of a multiplication by k: row after row at
+ * column c. */
+static inline void ask_rows(gsi_ahead *x, const gs_matrix *of, const void *data, size_t r, size_t c)
+{
+    const size_t row = of->stride * gsi_size_of(of->dtype);
+    ask(x, gsi_at(data, of->dtype, r * of->stride + c), row, 16 * row);
+}
+
+/* Where k runs along the rows: 16 of them from row r abreast. */
+static inline void ask_abreast(gsi_ahead *x, const gs_matrix *of, const void *data, size_t r,
+                               size_t c)
+{
+    const size_t size = gsi_size_of(of->dtype);
+    ask(x, gsi_at(data, of->dtype, r * of->stride + c), of->stride * size, 16 * size);
+}
 
 typedef struct run {
     const gsi_gemm_isa *isa;
@@ -204,58 +222,103 @@ typedef struct run {
     gsi_finish finish;
 } run;
 
-/* A panel of b: columns from j, block number `block`, which is in the chunk from block `first`. */
+/* A panel of b: columns from j, block number `block`, which is in the chunk from block `first`; for
+ * the slab from panel `slab`. */
 typedef struct place_b {
-    size_t first, block, j;
+    size_t first, slab, block, j;
 } place_b;
 
 /* The panel that follows is of the chunk's next block or of the next columns; j reaches t.n after
  * the last. */
-static place_b next_panel(const run *r, place_b at)
+static inline place_b next_panel(const run *r, place_b at)
 {
-    if (at.block + 1 < min_size(at.first + r->p.chunk, r->p.blocks))
-        return (place_b){at.first, at.block + 1, at.j};
-    return (place_b){at.first, at.first, at.j + r->isa->nr};
+    if (++at.block == min_size(at.first + r->p.chunk, r->p.blocks)) {
+        at.block = at.first;
+        at.j += r->isa->nr;
+    }
+    return at;
 }
 
-/* Part of a panel of b: 16 of its columns, or a line of each of its rows. `idle` if there is none.
- */
-static gsi_ahead ahead_b(const run *r, place_b at, size_t part, gsi_ahead idle)
+/* Where a panel of b is packed. */
+static inline float *slot_b(const run *r, const place_b *at)
+{
+    const size_t number = at->j / r->isa->nr * r->p.chunk + at->block - at->first;
+    return r->b + (r->p.slab == r->p.panels ? 0 : number) * r->isa->nr * GSI_KC;
+}
+
+/* Part of the panel of b at `at`, which is multiplied next: of memory 16 columns, or a line of each
+ * of its rows; then of where it is packed, a line a k. False if there is none. */
+static inline bool ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part)
 {
     const gs_matrix *b = &r->g->b;
-    const size_t a_line = GSI_ALIGN / gsi_size_of(b->dtype), k0 = at.block * GSI_KC;
-    const size_t j = at.j + part * (b->transposed ? 16 : a_line);
-    if (j >= min_size(at.j + r->isa->nr, r->t.n) || b->patches || b->group)
-        return idle;
-    return b->transposed ? look_ahead(b, r->b_data, r->t.j0 + j, k0, true)
-                         : look_ahead(b, r->b_data, k0, r->t.j0 + j, false);
-}
-
-/* What to ask for while rows [i, i + mr) are multiplied by the panel at `at`: the rows of a that
- * are packed next, in the first column of panels; else c, which is written soon; a part of b's next
- * panel. `idle` is a place that costs nothing. */
-static void set_ahead(gsi_ahead ahead[2], const run *r, place_b at, size_t i, const void *c,
-                      const void *idle)
-{
-    const gs_gemm *g = r->g;
-    const gs_matrix *a = &g->a;
-    const size_t ahead_rows = a->transposed ? GROUP * r->isa->mr : r->isa->mr;
-    const size_t k0 = at.block * GSI_KC;
-    ahead[0] = ahead[1] = (gsi_ahead){(uintptr_t)idle, 0, 0};
-    if (at.j == 0 && i + ahead_rows < r->t.m && !a->patches) {
-        const size_t row = r->t.i0 + i + ahead_rows;
-        const size_t last = min_size(row + r->isa->mr, r->t.i0 + r->t.m) - 1;
-        ahead[0] = a->transposed ? look_ahead(a, r->a_data, k0, last, false)
-                                 : look_ahead(a, r->a_data, row, k0, true);
-    } else if (at.j > 0 && at.block + 1 == r->p.blocks) {
-        ahead[0] = (gsi_ahead){(uintptr_t)c, g->c.stride * gsi_size_of(g->c.dtype), GSI_ALIGN};
+    const size_t nr = r->isa->nr, wide = b->transposed ? 16 : GSI_ALIGN / gsi_size_of(b->dtype);
+    const size_t packed = at->slab > 0 ? 0 : nr / wide; /* parts before those of what is packed */
+    if (part < packed) {
+        const size_t k0 = at->block * GSI_KC, j = at->j + part * wide;
+        if (j >= r->t.n || b->patches || b->group)
+            return false;
+        if (b->transposed)
+            ask_abreast(x, b, r->b_data, r->t.j0 + j, k0);
+        else
+            ask_rows(x, b, r->b_data, k0, r->t.j0 + j);
+        return true;
     }
-
-    const size_t part = i / r->isa->mr;
-    ahead[1] = ahead_b(r, next_panel(r, at), part, ahead[1]);
-    if (r->p.panels == 1) /* few rows: all of the panel while there is time */
-        ahead[0] = ahead_b(r, next_panel(r, at), part + 1, ahead[0]);
+    if (r->p.slab == r->p.panels || (part - packed) * 16 >= nr)
+        return false;
+    ask(x, (at->j < r->t.n ? slot_b(r, at) : r->b) + (part - packed) * 16 * GSI_KC, GSI_ALIGN,
+        16 * GSI_ALIGN);
+    return true;
 }
+
+/* Rows of a that are packed soon, while panel p is multiplied by the panel of b at `at`: in the first
+ * column of panels those a group on, and in the last column the first ones of the next slab. False
+ * if there are none. */
+static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
+{
+    const gs_matrix *a = &r->g->a;
+    const size_t group = a->transposed ? GROUP : 1, mr = r->isa->mr;
+    const size_t slab_end = min_size(at->slab + r->p.slab, r->p.panels);
+    const size_t chunk_end = min_size(at->first + r->p.chunk, r->p.blocks);
+    size_t block = at->block;
+    if (at->j == 0) {
+        p += group;
+        if (p >= slab_end) {
+            p -= slab_end - at->slab;
+            block++;
+        }
+        if (block == chunk_end)
+            return false;
+    } else if (at->j + r->isa->nr >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
+        p = slab_end < r->p.panels ? p + r->p.slab : p - at->slab;
+        block = slab_end < r->p.panels ? at->first : chunk_end;
+    } else {
+        return false;
+    }
+    if (p >= r->p.panels || block == r->p.blocks || a->patches)
+        return false;
+    if (a->transposed)
+        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + min_size((p + 1) * mr, r->t.m) - 1);
+    else
+        ask_abreast(x, a, r->a_data, r->t.i0 + p * mr, block * GSI_KC);
+    return true;
+}
+
+/* Else c, which is written soon, or the sums that are added to next. `idle` is a place that costs
+ * nothing. */
+static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, const void *c,
+                             const float *sums, const void *idle)
+{
+    const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
+    const size_t size = gsi_size_of(r->g->c.dtype);
+    if (at->block + 1 == r->p.blocks) /* all lines, again and again: they stay in L1 */
+        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / GSI_KC);
+    else if (at->first > 0 && at->block == at->first)
+        ask(x, (const char *)sums + micro, micro / GSI_KC, micro * 16 / GSI_KC);
+    else
+        ask(x, idle, 0, 0);
+}
+
+/* ---- the tile ---- */
 
 static void multiply_few(const run *r, float *sum, const float *panel, place_b at,
                          const gsi_ahead *ahead)
@@ -269,40 +332,49 @@ static void multiply_few(const run *r, float *sum, const float *panel, place_b a
                          r->t.m, min_size(r->g->k - k0, GSI_KC), at.block > 0, ahead);
 }
 
-/* All rows of the tile times a panel of b. */
+/* A slab of rows times a panel of b. */
 static void run_panel(const run *r, place_b at)
 {
+    const place_b next = next_panel(r, at);
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->p.blocks;
     const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, isa->nr), group = (g->a.transposed ? GROUP : 1) * isa->mr;
+    const size_t n = min_size(t.n - at.j, isa->nr), group = g->a.transposed ? GROUP : 1;
+    const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
-    float *const rows = r->a + (at.block - at.first) * r->p.panels * panel_room(isa);
+    float *const rows = r->a + (at.block - at.first) * r->p.slab * panel_room(isa);
+    float *const b = slot_b(r, &at);
+    const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
     gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
+    gsi_finish f = r->finish;
+    f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
     const bool few =
         t.m <= isa->few && n == isa->nr && k > 0 && k % 32 == 0 && !g->b.patches && !g->b.group;
-    if (!few)
-        pack_b(isa, r->b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
-    for (size_t i = 0; i < t.m; i += isa->mr) {
-        const size_t m = min_size(t.m - i, isa->mr);
-        const size_t element = t.z * g->c.step + (t.i0 + i) * g->c.stride + t.j0 + at.j;
-        char *const c = (char *)g->c.data + element * gsi_size_of(g->c.dtype);
-        float *const sum = sums + i * isa->nr, *const panel = rows + i / isa->mr * panel_room(isa);
+    if (!few && at.slab == 0)
+        pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
+    for (size_t p = at.slab; p < end; p++) {
+        const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
+        char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
+        float *const sum = sums + i * isa->nr, *const panel = rows + (p - at.slab) * panel_room(isa);
         gsi_ahead ahead[2];
-        if (at.j == 0 && i % group == 0)
-            pack_a(isa, panel, &g->a, r->a_data, t.i0 + i, min_size(t.m - i, group), k0, k);
-        set_ahead(ahead, r, at, i, c, panel);
+        if (at.j == 0 && (p - at.slab) % group == 0)
+            pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
+                   min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
+        if (!ask_a(&ahead[0], r, &at, p))
+            ask_other(&ahead[0], r, &at, c, sum, panel);
+        if (!ask_b(&ahead[1], r, &next, p - at.slab))
+            ask(&ahead[1], panel, 0, 0);
+        if (r->p.panels == 1) /* few rows: all of b's panel while there is time */
+            (void)ask_b(&ahead[0], r, &next, 1);
         if (few)
             multiply_few(r, sum, panel, at, ahead);
         else
-            multiply(sum, panel, r->b, m, n, k, at.block > 0, ahead);
+            multiply(sum, panel, b, m, n, k, at.block > 0, ahead);
         if (last) {
-            gsi_finish f = r->finish;
-            f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
             isa->finish(c, sum, m, n, &f);
         }
@@ -333,6 +405,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
     }
     for (size_t first = 0; first < r.p.blocks; first += r.p.chunk)
-        for (place_b at = {first, first, 0}; at.j < t.n; at = next_panel(&r, at))
-            run_panel(&r, at);
+        for (size_t slab = 0; slab < r.p.panels; slab += r.p.slab)
+            for (place_b at = {first, slab, first, 0}; at.j < t.n; at = next_panel(&r, at))
+                run_panel(&r, at);
 }
