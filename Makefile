@@ -170,8 +170,10 @@ mutants:
 
 # ---- showing ----
 
+# Without its data set it shows less.
 demo:
 	@tools/deps.sh build
+	@tools/deps.sh demo || true
 	@mkdir -p $(BUILD)
 	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)

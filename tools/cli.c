@@ -196,8 +196,7 @@ static int unknown_command(const cli_spec *spec, const char *name)
 
 /* ---- --help ---- */
 
-/* Breaks text into lines that fit, the first of which begins at column `at`. */
-static void wrap(const char *text, int at, int indent)
+void cli_wrap(const char *text, int at, int indent)
 {
     int column = at;
     for (bool first = true; *text; first = false) {
@@ -265,7 +264,7 @@ bool cli_value_text(char *text, size_t size, const cli_option *row)
 
 static void default_text(char *buffer, size_t size, const cli_option *row)
 {
-    char text[64];
+    char text[128];
     const bool any = row->kind != CLI_KIND_FLAG && cli_value_text(text, sizeof text, row);
     snprintf(buffer, size, "%s%s%s%s", row->help, any ? " (default " : "", any ? text : "",
              any ? ")" : "");
@@ -296,7 +295,7 @@ static void pair(const char *left, const char *right, int width)
         printf("  %s\n%*s", left, indent, "");
     else
         printf("  %-*s  ", width, left);
-    wrap(right, indent, indent);
+    cli_wrap(right, indent, indent);
 }
 
 static void print_rows(const cli_option *rows, int width)
@@ -318,7 +317,7 @@ static void print_help(const cli_spec *spec)
 {
     printf("usage: %s [options]%s%s\n\n", spec->name, spec->operands ? " " : "",
            spec->operands ? spec->operands : "");
-    wrap(spec->about, 0, 0);
+    cli_wrap(spec->about, 0, 0);
     if (spec->commands) {
         int width = 0;
         for (const cli_command *c = spec->commands; c->name; c++)

@@ -217,6 +217,10 @@ void cli_clean(char *text);
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
 
+/* Prints text to stdout in lines of 79 characters; the first begins at column `at`, where the
+ * caller has left it, the others at `indent`. */
+void cli_wrap(const char *text, int at, int indent);
+
 /* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side.
  *
  *     cli_table *t = cli_table_new((const char *const[]){"<format", ">bits", NULL});

@@ -101,6 +101,8 @@ bool report_is_half(const report_run *run);
 /* ---- what it means ---- */
 
 void report_judge(report_run *run);
+/* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
+double report_train_loss(const report_run *run);
 
 /* Of the last validation up to there; without one, of the last training steps up to there. */
 double report_loss_at(const report_run *run, uint64_t step);

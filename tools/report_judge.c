@@ -36,6 +36,8 @@ static double last_loss(const report_run *run, size_t n)
     return n > 0 ? sum / (double)(n < want ? n : want) : (double)NAN;
 }
 
+double report_train_loss(const report_run *run) { return last_loss(run, run->n); }
+
 double report_loss_at(const report_run *run, uint64_t step)
 {
     size_t n = run->n, v = run->valids;

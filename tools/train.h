@@ -58,6 +58,8 @@ extern const cli_option train_rows[];
 /* Reads the command line over the config file over the checkpoint's config, if the run goes on.
  * checkpoint[room] becomes the path of the one to resume from, or "". CLI_GO or the exit code. */
 int train_parse(int argc, char **argv, char *checkpoint, size_t room);
+/* The same for another command, whose options have some of these rows among them. */
+int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room);
 /* What can be said of the options before any data is seen. */
 int train_check(const train_options *o);
 

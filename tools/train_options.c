@@ -150,11 +150,11 @@ static const cli_spec spec = {
              "is 130 or 143; a second one ends it at once.",
     .options = train_rows};
 
-static int parse(int argc, char **argv)
+static int parse(const cli_spec *with, int argc, char **argv)
 {
     char **words = cli_resize(NULL, ((size_t)argc + 1) * sizeof *words);
     memcpy(words, argv, (size_t)argc * sizeof *words); /* parsing moves them */
-    const int code = cli_parse(&spec, &argc, words);
+    const int code = cli_parse(with, &argc, words);
     free(words);
     return code;
 }
@@ -184,11 +184,11 @@ static int read_checkpoint(char *path, size_t room, gs_checkpoint_text *text)
 }
 
 /* Twice: the first reading finds the files that lie below what it says. */
-int train_parse(int argc, char **argv, char *checkpoint, size_t room)
+int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room)
 {
     static gs_checkpoint_text text;
     *checkpoint = 0;
-    int code = parse(argc, argv);
+    int code = parse(with, argc, argv);
     if (code != CLI_GO)
         return code;
     const char *file = train_given.config;
@@ -197,7 +197,7 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room)
         train_given = not_given;
         code = cli_config_read(train_rows, file);
         if (code == CLI_GO)
-            code = parse(argc, argv);
+            code = parse(with, argc, argv);
     }
     if (code == CLI_GO && train_given.resume)
         code = read_checkpoint(checkpoint, room, &text);
@@ -207,7 +207,7 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room)
         if (code == CLI_GO && file)
             code = cli_config_read(train_rows, file);
         if (code == CLI_GO)
-            code = parse(argc, argv);
+            code = parse(with, argc, argv);
     }
     /* one way to say how long wins over the other, too */
     if (in_epochs && !in_steps)
@@ -215,6 +215,11 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room)
     if (in_steps && !in_epochs)
         train_given.epochs = (double)NAN;
     return code;
+}
+
+int train_parse(int argc, char **argv, char *checkpoint, size_t room)
+{
+    return train_parse_as(&spec, argc, argv, checkpoint, room);
 }
 
 /* ---- what does not go together ---- */
