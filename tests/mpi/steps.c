@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     }
     const gs_gpt_config tiny = {TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
                         mini = {128, 256, 6, 6, 384, 0};
-    gs_trainer_config config = {.tape = {(gs_mode)(set.mode[1] - '0'), GS_F16, 0, 0},
+    gs_trainer_config config = {.tape = {.mode = (gs_mode)(set.mode[1] - '0'), .half = GS_F16},
                                 .comm = gs_mpi_comm(mpi),
                                 .ranks = {.zero = (int)set.zero,
                                           .bucket = (size_t)set.bucket,
