@@ -36,6 +36,10 @@ ALLFLAGS := $(WARN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthre
 # exists as soon as its folders have sources.
 CORE        := $(wildcard $(patsubst %,src/%/*.c,base num kernel scaler optim comm engine))
 TRAIN       := $(wildcard $(patsubst %,src/%/*.c,io train))
+# libgradscale_mpi exists where an MPI compiler does (MPICC=mpicc.mpich: another one; MPICC=: none).
+MPICC       ?= $(shell command -v mpicc)
+MPI         := $(if $(MPICC),$(wildcard mpi/*.c))
+MPI_LIBS    := $(if $(MPI),$(filter -L% -l%,$(shell $(MPICC) -show 2>/dev/null)))
 TOOLS       := $(wildcard tools/*.c)
 HEADERS     := $(wildcard include/gradscale/*.h)
 LIBS        := -lm -pthread
@@ -43,7 +47,7 @@ TRAIN_LIBS  := -lz -ljansson
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(MAJOR)
 
-PARTS   := gradscale $(if $(TRAIN),gradscale_train)
+PARTS   := gradscale $(if $(TRAIN),gradscale_train $(if $(MPI),gradscale_mpi))
 STATIC  := $(patsubst %,$(BUILD)/lib%.a,$(PARTS))
 SHARED  := $(patsubst %,$(BUILD)/lib%.so.$(VERSION),$(PARTS))
 PROGRAM := $(BUILD)/gradscale
@@ -60,9 +64,9 @@ SUITES  := $(filter-out $(addprefix %/,checkkern checkrows checkoptim test_num t
 endif
 SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter $(addprefix %/,test_base test_num test_halves test_lists test_exponents test_scaler \
-             test_scaler_steps test_scaler_edges test_gemm test_math test_rows test_optim test_parity checkkern checkrows \
-             checkoptim),$(SUITES))
+ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves lists lists_values lists_bad exponents \
+             scaler scaler_policies scaler_state scaler_steps scaler_users scaler_groups scaler_edges gemm \
+             math rows optim optim_rules parity) checkkern checkrows checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
@@ -72,7 +76,7 @@ JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES)
+suites: $(SUITES) $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
@@ -82,8 +86,15 @@ $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(ALLFLAGS) -c -o $@ $<
 
+$(call obj,$(MPI)): export OMPI_CC := $(CC)
+$(call obj,$(MPI)): export MPICH_CC := $(CC)
+$(BUILD)/obj/mpi/%.o: mpi/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,MPICC)$(MPICC) $(ALLFLAGS) -c -o $@ $<
+
 $(BUILD)/libgradscale.a: $(call obj,$(CORE))
 $(BUILD)/libgradscale_train.a: $(call obj,$(TRAIN))
+$(BUILD)/libgradscale_mpi.a: $(call obj,$(MPI))
 $(STATIC):
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
@@ -99,8 +110,15 @@ $(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgrad
 	    -Wl,--exclude-libs,ALL -o $@ $^ $(TRAIN_LIBS) $(LIBS)
 	@for name in $(call names,gradscale_train); do ln -sf $(@F) $$name; done
 
+# It needs nothing of libgradscale but headers: the program, which has that inside, opens it when it
+# runs as one of several ranks.
+$(BUILD)/libgradscale_mpi.so.$(VERSION): $(call obj,$(MPI))
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_mpi.so.$(MAJOR) \
+	    -o $@ $^ $(MPI_LIBS)
+	@for name in $(call names,gradscale_mpi); do ln -sf $(@F) $$name; done
+
 $(PROGRAM): $(call obj,$(TOOLS)) $(LINK)
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
 	@mkdir -p $(@D)
@@ -109,6 +127,11 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+# Ranks over MPI: suite_mpi.sh runs it.
+$(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_mpi.a $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) $(MPI_LIBS)
 
 # A caller whose flags are careless.
 $(BUILD)/tests/test_lists: $(BUILD)/obj/tests/fastmath.o
@@ -129,13 +152,13 @@ test-long:
 	@GS_LONG=1 $(MAKE) --no-print-directory test
 
 run-tests:
-	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" MPICC="$(MPICC)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
 	    tests/run.sh $(PROGRAM) $(sort $(SUITES)) $(SCRIPTS)
 
 # The same numbers on another architecture, in an emulator.
 test-arm:
 	@tools/deps.sh arm
-	@$(MAKE) --no-print-directory $(JOBS) run-arm TRAIN= LDFLAGS=-static \
+	@$(MAKE) --no-print-directory $(JOBS) run-arm TRAIN= MPICC= LDFLAGS=-static \
 	    CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar
 
 run-arm: $(ARM)
@@ -147,8 +170,10 @@ mutants:
 
 # ---- showing ----
 
+# Without its data set it shows less.
 demo:
 	@tools/deps.sh build
+	@tools/deps.sh demo || true
 	@mkdir -p $(BUILD)
 	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
@@ -179,12 +204,18 @@ Cflags: -I$${includedir}
 endef
 export PC_gradscale := $(call pkgconfig,gradscale,Loss scaling for mixed-precision training,,$(LIBS))
 export PC_gradscale_train := $(call pkgconfig,gradscale_train,Mixed-precision training: data sets$(comma) checkpoints$(comma) the step,gradscale = $(VERSION),$(TRAIN_LIBS))
+export PC_gradscale_mpi := $(call pkgconfig,gradscale_mpi,Mixed-precision training on several machines,gradscale = $(VERSION),$(MPI_LIBS))
+
+# `gradscale train --data self` reads them.
+SOURCES := $(wildcard include/gradscale/* src/*/* tools/*)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
 	install -m 644 $(STATIC) $(SHARED) $(DESTDIR)$(LIBDIR)
 	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
+	@for file in $(SOURCES); do \
+	    install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/gradscale/$$file || exit 1; done
 	@for part in $(PARTS); do \
 	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so.$(MAJOR) && \
 	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so && \
@@ -192,7 +223,7 @@ install: all
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale
-	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale
+	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(PREFIX)/share/gradscale
 	@for part in $(PARTS); do \
 	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
 	        $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done
@@ -204,7 +235,7 @@ amalgamation:
 
 # ---- keeping order ----
 
-FORMATTED = $(wildcard $(foreach d,include/gradscale src/* tools tests bench examples mpi,\
+FORMATTED = $(wildcard $(foreach d,include/gradscale src/* tools tests tests/mpi bench examples mpi,\
               $(d)/*.c $(d)/*.h $(d)/*.cpp))
 
 format:
@@ -219,4 +250,4 @@ check-layers:
 clean:
 	rm -rf build build-*
 
--include $(patsubst %.o,%.d,$(call obj,$(CORE) $(TRAIN) $(TOOLS) $(wildcard tests/*.c)))
+-include $(patsubst %.o,%.d,$(call obj,$(CORE) $(TRAIN) $(MPI) $(TOOLS) $(wildcard tests/*.c tests/mpi/*.c)))

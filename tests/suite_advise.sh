@@ -80,7 +80,7 @@ report()
 {
     "$program" advise --report "$tmp/r.html" "$@" >/dev/null && [ -s "$tmp/r.html" ] &&
         [ "$(ls "$tmp" | grep -c 'r.html')" -eq 1 ] && grep -q '</html>' "$tmp/r.html" &&
-        ! grep -qE 'src=|href=|https?:|@import|url\(' "$tmp/r.html"
+        ! grep -qE 'src=|href="[^#d]|https?:|@import|url\(' "$tmp/r.html"
 }
 check "report" report $data/grads.safetensors
 for part in '<svg' '<title' '<desc' 'prefers-color-scheme:dark' 'name="viewport"' '<table>' fc1.weight; do
@@ -89,7 +89,8 @@ done
 check "report of zeros" report $data/zeros.safetensors
 check "report of Inf and NaN" report $data/nonfinite.safetensors
 check "it names the first" grep -q 'layer4.weight\[77\]' "$tmp/r.html"
-check "report to nowhere" not "$program" advise --report "$tmp/no/r.html" $data/zeros.safetensors
+check "report to nowhere, and nothing printed" refuses "--report" "$program" advise \
+    --report "$tmp/no/r.html" $data/zeros.safetensors
 
 # names from files are not to be trusted
 header='{"<b>&\u001b[31m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
@@ -98,6 +99,12 @@ check "a hostile name" report "$tmp/evil.safetensors"
 check "is escaped" grep -qF '&lt;b&gt;&amp;?[31m' "$tmp/r.html"
 "$program" advise --ascii "$tmp/evil.safetensors" >"$tmp/got" 2>&1
 check "and cleaned" plain
+header='{"a\u009b31m\u202eb":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+{ printf '\106\0\0\0\0\0\0\0'; printf '%s' "$header"; printf '\0\0\200\077'; } >"$tmp/evil.safetensors"
+check "controls beyond ASCII" report "$tmp/evil.safetensors"
+check "are none in the page" grep -qF 'a?31m?b' "$tmp/r.html"
+"$program" advise --ascii "$tmp/evil.safetensors" >"$tmp/got" 2>&1
+check "nor in the terminal" plain
 
 # bad input
 check "no file" refuses "FILE" "$program" advise

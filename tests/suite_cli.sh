@@ -255,6 +255,15 @@ check "bench step, telemetry" prints '^cnn in bf16, O1: ' bench step --model cnn
     --threads 1 --precision bf16 --mode O1 --telemetry
 check "bench step, a gpt" prints '^gpt-mini in fp16, O3: .* 16 tokens' bench step --batch 2 --time 8 \
     --seconds 0 --threads 1 --mode O3
+check "bench step, recomputation" prints '^peak_if_kept ' bench step --batch 2 --time 8 --seconds 0 \
+    --recompute
+check "bench step --recompute --json" prints '"recompute_longer": [-0-9.e]+,$' bench step --batch 2 \
+    --time 8 --seconds 0 --recompute --json
+check "bench step, a loader" prints '^waiting for the loader +[+]' bench step --data self --batch 2 \
+    --time 8 --seconds 0
+check "bench step, data of another kind" refuses \
+    '--data shapes does not go with this model, which learns tokens' bench step --data shapes
+check "bench step, telemetry's cost" prints '^telemetry, whole steps +[-+]' bench step $step
 check "bench step, mode against precision" refuses '--mode O1 does not go with --precision fp32' \
     bench step --precision fp32 --mode O1
 check "bench step, one token" exits 2 bench step --time 1 --seconds 0

@@ -49,7 +49,7 @@ gives()
 }
 
 machine 0 "" dpkg-query apt-get
-check "all there: silent" gives 0 "" "" build test arm ci
+check "all there: silent" gives 0 "" "" build test demo arm browser mpi ci
 check "no such group" gives 2 "*no group nonsense*" "" nonsense
 machine 0 "g++ zlib1g-dev" dpkg-query apt-get
 check "root: installs what is missing" gives 0 "installing zlib1g-dev g++" \
@@ -64,8 +64,15 @@ check "no package lists yet: fetches them" gives 0 "installing make" \
     "apt-get install*;apt-get update*;apt-get install*" build
 machine 0 "make" dpkg-query no-net
 check "no network: fails and says so" gives 1 "*could not install make" "*" build
+machine 0 "dataset-fashion-mnist" dpkg-query no-net
+check "a data set that cannot be had: says so" gives 1 "*could not install dataset-fashion-mnist" "*" \
+    demo
 machine 0 "" cc make g++ pkg-config
 check "another system with all of it: silent" gives 0 "" "" build test
+machine 0 "" cc mpicc mpirun
+check "another system with an MPI: silent" gives 0 "" "" mpi
+machine 0 "" cc
+check "another system without one: says so, goes on" gives 0 "*needs*: *openmpi*" "" mpi
 machine 0 "" cc g++
 check "another system without make: says so, goes on" gives 0 "*needs*: make pkg-config" "" build test
 finish

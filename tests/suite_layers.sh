@@ -14,7 +14,7 @@ done
 mkdir "$tmp/good/tools" "$tmp/good/mpi" "$tmp/good/examples"
 echo '#include "gradscale/base.h"' >>"$tmp/good/include/gradscale/kernel.h"
 echo '#include <zlib.h>' >>"$tmp/good/src/io/io.c"
-printf '#include "gradscale/io.h"\n#include "own.h"\n' >"$tmp/good/tools/main.c"
+printf '#include <jansson.h>\n#include "gradscale/io.h"\n#include "own.h"\n' >"$tmp/good/tools/main.c"
 printf '#include <mpi.h>\n#include "gradscale/scaler.h"\n' >"$tmp/good/mpi/mpi.c"
 echo '#include <gradscale/kernel.h>' >"$tmp/good/examples/one.c"
 check "a small tree" tools/layers.sh "$tmp/good"
@@ -43,6 +43,8 @@ src/kernel/kernel.c #include "tools/own.h"
 src/kernel/kernel.c #include <zlib.h>
 src/scaler/scaler.c #include <jansson.h>
 src/scaler/scaler.c #include <mpi.h>
+tools/main.c #include <mpi.h>
+examples/one.c #include <jansson.h>
 src/scaler/scaler.c #include "gradscale/nothing.h"
 src/extra/extra.c #include "base/base.h"
 include/gradscale/base.h #include "gradscale/kernel.h"

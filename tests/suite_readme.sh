@@ -22,6 +22,11 @@ check "it compiles" ${CC:-gcc} -std=c11 -Wall -Wextra -Werror $san -Iinclude -o 
 "$tmp/program" | sed 's/ *$//' >"$tmp/printed"
 check "it prints what is shown" diff "$tmp/output" "$tmp/printed"
 
+# The demo, cut short.
+demo() { BUILD=$tmp sh tools/demo.sh "$1" --steps 2 --batch 2 --valid-items 2 --quiet; }
+check "the demo" demo "$1"
+check "its report" grep -q '</html>' "$tmp/demo/dense/report.html"
+
 # Commands shown in blocks are targets; files named exist.
 targets() { sed -n 's/^    make \([a-z-]*\).*/\1/p; s/.*`make \([a-z-]*\).*/\1/p' README.md | sort -u; }
 for target in $(targets); do

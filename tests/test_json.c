@@ -114,7 +114,10 @@ static void test_strings(void)
         {"a\"b\\c/", "\"a\\\"b\\\\c/\""},
         {"\n\t\x01\x1f\x7f", "\"\\u000a\\u0009\\u0001\\u001f\\u007f\""},
         {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\""},
-        {"\xEF\xBF\xBF\xF4\x8F\xBF\xBF", "\"\xEF\xBF\xBF\xF4\x8F\xBF\xBF\""},
+        {"\xEF\xBF\xBF\xF4\x8F\xBF\xBF", "\"\\uffff\xF4\x8F\xBF\xBF\""},
+        {"\xC2\x9B"
+         "31m \xE2\x80\xAE",
+         "\"\\u009b31m \\u202e\""},                               /* controls beyond ASCII */
         {"\x80", "\"\\ufffd\""},                                  /* no lead */
         {"\xC3", "\"\\ufffd\""},                                  /* cut off */
         {"\xE2\x82", "\"\\ufffd\\ufffd\""},                       /* cut off */

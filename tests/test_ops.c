@@ -2,7 +2,10 @@
  *
  * A row of GS_OPS without a case here does not link. In f32 the two agree to 2^-16 of the largest
  * gradient; in half types to what rounding the operation's inputs, result and gradients explains,
- * 8 units in the last place. */
+ * 8 units in the last place. Inputs are f32 in O0 and O1, the first is half in O2 and all are in
+ * O3; their values are halves in any case, so that casting them loses nothing. Memory that ends is
+ * tried at every allocation. */
+#include "memory.h"
 #include "test.h"
 
 #include "gradscale/engine.h"
@@ -62,22 +65,45 @@ static double naive_loss(double *const *in, const double *target, const op_case 
 }
 
 /* The loss of the engine, and its gradients in w[].grad. */
-static float engine_loss(gs_tape *t, gs_weight *w, const float *target, const op_case *c)
+static gs_status run_engine(gs_value **loss, gs_tape *t, gs_weight *w, const float *target,
+                            const op_case *c, gs_mode mode, gs_dtype half)
 {
     gs_value *in[MAX_INPUTS] = {NULL};
     gs_tape_begin(t, 1, 7);
     for (int k = 0; k < MAX_INPUTS && c->in[k].rank; k++) {
         memset(w[k].grad, 0, w[k].cols * sizeof(float));
         in[k] = gs_reshape(t, gs_param(t, &w[k]), c->in[k].rank, c->in[k].n);
+        if (mode == GS_O3 || (mode == GS_O2 && k == 0))
+            in[k] = gs_cast(t, in[k], half);
     }
     gs_value *y = c->run(t, in);
-    gs_value *loss = y;
+    *loss = y;
     if (c->out.rank)
-        loss = gs_mse(t, y, gs_input(t, GS_F32, c->out.rank, c->out.n, target));
-    gs_error error = {0};
-    CHECK_MSG(gs_tape_backward(t, loss, 1) == GS_OK && gs_tape_status(t, &error) == GS_OK, "%s",
-              (gs_tape_status(t, &error), error.text));
-    return gs_tape_status(t, NULL) == GS_OK ? *(const float *)loss->data : NAN;
+        *loss = gs_mse(t, y, gs_input(t, GS_F32, c->out.rank, c->out.n, target));
+    return gs_tape_backward(t, *loss, 1);
+}
+
+/* Allocation k = 1, 2, 3... fails: always NOMEM, never a leak. */
+static void check_no_memory(const op_case *c, gs_weight *w, const float *target)
+{
+    gs_status status = GS_ENOMEM;
+    size_t k = 0;
+    while (status == GS_ENOMEM && ++k < 100) {
+        books b = {.fail_at = k};
+        gs_context *ctx = NULL;
+        gs_tape *t = NULL;
+        gs_value *loss;
+        status = gs_context_create(&ctx, &(gs_config){.alloc = books_hook(&b), .threads = 1});
+        if (status == GS_OK)
+            status = gs_tape_create(
+                &t, ctx, &(gs_tape_config){.mode = GS_O2, .half = GS_F16, .recompute = 1});
+        if (status == GS_OK)
+            status = run_engine(&loss, t, w, target, c, GS_O2, GS_F16);
+        gs_tape_free(t);
+        gs_context_free(ctx);
+        CHECK_MSG(b.blocks == 0 && !b.wrong, "allocation %zu: %zu blocks are left", k, b.blocks);
+    }
+    CHECK_MSG(status == GS_OK && k > 3, "allocation %zu: %s", k, gs_status_name(status));
 }
 
 static void check_case(const op_case *c, gs_mode mode, gs_dtype half)
@@ -108,11 +134,15 @@ static void check_case(const op_case *c, gs_mode mode, gs_dtype half)
     }
     gs_context *ctx;
     gs_tape *t;
-    const gs_tape_config config = {.mode = mode, .half = half, .telemetry = 1};
+    const gs_tape_config config = {.mode = mode, .half = half, .telemetry = 1, .recompute = 1};
     CHECK(gs_context_create(&ctx, NULL) == GS_OK);
     CHECK(gs_tape_create(&t, ctx, &config) == GS_OK);
     const double loss = naive_loss(in, aim, c);
-    const double got = (double)engine_loss(t, w, target, c);
+    gs_value *value;
+    gs_error error = {0};
+    const gs_status status = run_engine(&value, t, w, target, c, mode, half);
+    CHECK_MSG(status == GS_OK, "%s", (gs_tape_status(t, &error), error.text));
+    const double got = status == GS_OK ? (double)*(const float *)value->data : (double)NAN;
     CHECK_MSG(fabs(got - loss) <= eps * (1 + fabs(loss)), "O%d: loss %g, not %g", (int)mode, got,
               loss);
 
@@ -138,15 +168,22 @@ static void check_case(const op_case *c, gs_mode mode, gs_dtype half)
     }
     gs_tape_free(t);
     gs_context_free(ctx);
+    if (mode == GS_O2)
+        check_no_memory(c, w, target);
+}
+
+static void check_halves(const op_case *c)
+{
+    for (int mode = GS_O1; mode <= GS_O3; mode++) {
+        check_case(c, (gs_mode)mode, GS_F16);
+        check_case(c, (gs_mode)mode, GS_BF16);
+    }
 }
 
 static void check_op(const op_case *c)
 {
     check_case(c, GS_O0, GS_F16);
-    for (int mode = GS_O1; mode <= GS_O2; mode++) {
-        check_case(c, (gs_mode)mode, GS_F16);
-        check_case(c, (gs_mode)mode, GS_BF16);
-    }
+    check_halves(c);
 }
 
 #define SHAPE(...)                                                        \
@@ -166,11 +203,19 @@ static gs_value *run_cast(gs_tape *t, gs_value **in)
     return gs_cast(t, gs_cast(t, in[0], GS_BF16), GS_F32);
 }
 
+static gs_value *run_cast_f16(gs_tape *t, gs_value **in)
+{
+    return gs_cast(t, gs_cast(t, in[0], GS_F16), GS_F32);
+}
+
 static void check_cast(void)
 {
-    const op_case c = {{SHAPE(5, 7)}, SHAPE(5, 7), run_cast, naive_same, 1};
-    check_case(&c, GS_O2, GS_BF16);
-    check_case(&c, GS_O1, GS_BF16);
+    const op_case bf16 = {{SHAPE(5, 7)}, SHAPE(5, 7), run_cast, naive_same, 1};
+    const op_case f16 = {{SHAPE(5, 7)}, SHAPE(5, 7), run_cast_f16, naive_same, 1};
+    for (int mode = GS_O1; mode <= GS_O3; mode++) {
+        check_case(&bf16, (gs_mode)mode, GS_BF16);
+        check_case(&f16, (gs_mode)mode, GS_F16);
+    }
 }
 
 static gs_value *run_reshape(gs_tape *t, gs_value **in)
@@ -395,6 +440,35 @@ static void naive_gelu(double *y, double *const *in, const op_case *c)
     }
 }
 
+/* ---- recomputation of a segment that uses its x twice, and its gradient with it ---- */
+
+static gs_value *segment(const void *args, gs_tape *t, gs_value *x)
+{
+    const float p = *(const float *)args;
+    return gs_dropout(t, gs_add(t, x, gs_gelu(t, gs_gelu(t, x))), p);
+}
+
+static gs_value *run_recompute(gs_tape *t, gs_value **in)
+{
+    const float p = 0;
+    return gs_add(t, gs_recompute(t, in[0], segment, &p, sizeof p), in[0]);
+}
+
+static void naive_recompute(double *y, double *const *in, const op_case *c)
+{
+    double inner[MAX_COUNT], *const through[] = {inner};
+    naive_gelu(inner, in, c);
+    naive_gelu(y, through, c);
+    for (size_t i = 0; i < count_of(&c->out); i++)
+        y[i] += 2 * in[0][i];
+}
+
+static void check_recompute(void)
+{
+    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_recompute, naive_recompute, 2};
+    check_op(&c);
+}
+
 static void check_gelu(void)
 {
     const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_gelu, naive_gelu, 3};
@@ -438,8 +512,7 @@ static void naive_dropout(double *y, double *const *in, const op_case *c)
 static void check_dropout(void)
 {
     const op_case c = {{SHAPE(20, 50)}, SHAPE(20, 50), run_dropout, naive_dropout, 1};
-    check_case(&c, GS_O0, GS_F16);
-    check_case(&c, GS_O2, GS_F16);
+    check_op(&c);
 }
 
 /* Quantisation has no gradient of its own: the straight-through one is 1 up to amax, else 0. With
@@ -458,8 +531,7 @@ static void naive_fake_quant(double *y, double *const *in, const op_case *c)
 static void check_fake_quant(void)
 {
     const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_fake_quant, naive_fake_quant, 1};
-    check_case(&c, GS_O2, GS_F16);
-    check_case(&c, GS_O2, GS_BF16);
+    check_op(&c);
 }
 
 /* ---- pooling ---- */

@@ -1,139 +1,9 @@
 /* Whole training steps: the same bits with any instruction set and any number of threads, nothing
  * allocated when steady, all or nothing when a gradient overflows, when memory ends, when the input
  * is bad. */
-#include "memory.h"
-#include "test.h"
-
-#include "gradscale/train.h"
+#include "train_rig.h"
 
 #include <math.h>
-#include <stdbool.h>
-
-/* ---- small jobs ---- */
-
-enum { GPT_N = 2, GPT_T = 10, GPT_WORDS = 17, CNN_N = 6, CNN_SIDE = 8, CNN_CLASSES = 3 };
-
-typedef enum model_kind { GPT, CNN, RESNET, MLP } model_kind;
-
-typedef struct job {
-    gs_context *ctx;
-    gs_model *model;
-    gs_trainer *trainer;
-    gs_status status; /* of making it */
-} job;
-
-typedef struct how {
-    model_kind kind;
-    gs_mode mode;
-    gs_dtype half;
-    const char *scaler, *rules; /* of gs_scaler_init and _set; NULL: pytorch's */
-    const char *optim;          /* settings of adamw */
-    unsigned threads, without_cpu;
-    float dropout;
-    int telemetry;
-    books *books;
-    const gs_comm *comm;
-} how;
-
-static gs_status make_model(job *j, const how *h)
-{
-    const gs_gpt_config gpt = {GPT_WORDS, 16, 2, 2, 24, h->dropout};
-    const gs_cnn_config cnn = {CNN_SIDE, CNN_SIDE, 2, CNN_CLASSES, 4, h->kind == RESNET};
-    const gs_mlp_config mlp = {(const size_t[]){CNN_SIDE * CNN_SIDE * 2, 20, CNN_CLASSES}, 3};
-    return h->kind == GPT   ? gs_gpt_create(&j->model, j->ctx, &gpt)
-           : h->kind == MLP ? gs_mlp_create(&j->model, j->ctx, &mlp)
-                            : gs_cnn_create(&j->model, j->ctx, &cnn);
-}
-
-static job job_new(const how *h)
-{
-    job j = {0};
-    gs_config config = {.threads = h->threads, .without_cpu = h->without_cpu};
-    if (h->books)
-        config.alloc = books_hook(h->books);
-    gs_trainer_config tc = {
-        .tape = {h->mode, h->half, 0, h->telemetry}, .comm = h->comm, .seed = 42};
-    gs_error error = {0};
-    const bool set = gs_optim_config_init(&tc.optim, "adamw", &error) == GS_OK &&
-                     gs_optim_config_set(&tc.optim, h->optim ? h->optim : "lr=3e-3 clip_norm=1",
-                                         &error) == GS_OK &&
-                     gs_scaler_init(&tc.scaler, h->scaler, &error) == GS_OK &&
-                     (!h->rules || gs_scaler_set(&tc.scaler, h->rules, &error) == GS_OK);
-    CHECK_MSG(set, "%s", error.text);
-    j.status = gs_context_create(&j.ctx, &config);
-    if (j.status == GS_OK)
-        j.status = make_model(&j, h);
-    if (j.status == GS_OK)
-        j.status = gs_trainer_create(&j.trainer, j.ctx, j.model, &tc);
-    return j;
-}
-
-static void job_free(job *j)
-{
-    gs_trainer_free(j->trainer);
-    gs_model_free(j->model);
-    gs_context_free(j->ctx);
-}
-
-/* A task that can be learnt: a word follows from the last one; an image's class is where it is
- * brightest. Batch `which` of it. */
-static gs_batch batch_of(model_kind kind, unsigned which)
-{
-    static int32_t ids[8 * GPT_T], targets[8 * GPT_T];
-    static float x[8 * CNN_SIDE * CNN_SIDE * 2];
-    const uint64_t seed = 1000 + which;
-    if (kind == GPT) {
-        for (int i = 0; i < GPT_N * GPT_T; i++) {
-            const bool first = i % GPT_T == 0;
-            ids[i] =
-                first ? (int32_t)(gs_random_u32(seed, (uint64_t)i) % GPT_WORDS) : targets[i - 1];
-            targets[i] = (ids[i] * 5 + 3) % GPT_WORDS;
-        }
-        return (gs_batch){.n = GPT_N, .time = GPT_T, .ids = ids, .targets = targets};
-    }
-    for (int i = 0; i < CNN_N; i++) {
-        const int class = (int)(gs_random_u32(seed, (uint64_t)i) % CNN_CLASSES);
-        targets[i] = class;
-        for (int p = 0; p < CNN_SIDE * CNN_SIDE * 2; p++) {
-            const int row = p / (2 * CNN_SIDE);
-            const float noise = (float)gs_random_u32(seed + 500, (uint64_t)(i * 128 + p));
-            x[i * CNN_SIDE * CNN_SIDE * 2 + p] =
-                noise * 0x1p-31f - 1 + (row / 3 == class ? 1.5f : 0);
-        }
-    }
-    return (gs_batch){.n = CNN_N, .x = x, .targets = targets};
-}
-
-static gs_train_row step(job *j, model_kind kind, unsigned which)
-{
-    gs_train_row row = {0};
-    const gs_batch batch = batch_of(kind, which);
-    const gs_status status = gs_trainer_step(j->trainer, &batch, 1, &row);
-    CHECK_MSG(status == GS_OK, "%s", gs_context_error(j->ctx)->text);
-    return row;
-}
-
-static bool same_tensor(gs_tensor a, gs_tensor b)
-{
-    const size_t size = a.dtype == GS_F32 ? 4 : 2;
-    return a.count == b.count && a.dtype == b.dtype &&
-           (a.count == 0 || memcmp(a.data, b.data, a.count * size) == 0);
-}
-
-/* Weights, copies, moments and running statistics, to the last bit. */
-static bool same_job(const job *a, const job *b)
-{
-    bool same = same_tensor(gs_store_data(gs_trainer_store(a->trainer)),
-                            gs_store_data(gs_trainer_store(b->trainer))) &&
-                same_tensor(gs_store_copies(gs_trainer_store(a->trainer)),
-                            gs_store_copies(gs_trainer_store(b->trainer)));
-    for (size_t t = 0; t < a->model->n; t++)
-        for (int s = 0; s < GS_SLOT_COUNT; s++)
-            same &= same_tensor(gs_optim_slot(gs_trainer_optim(a->trainer), t, (gs_slot)s),
-                                gs_optim_slot(gs_trainer_optim(b->trainer), t, (gs_slot)s));
-    return same && (a->model->states == 0 || memcmp(a->model->state, b->model->state,
-                                                    a->model->states * sizeof(float)) == 0);
-}
 
 /* ---- the same bits everywhere ---- */
 
@@ -400,7 +270,7 @@ static void test_injected(void)
             const how h = {.kind = CNN, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
             job j = job_new(&h), untouched = job_new(&h);
             gs_model *inner = j.model;
-            gs_trainer_config tc = {.tape = {(gs_mode)mode, GS_F16, 0, 0}, .seed = 42};
+            gs_trainer_config tc = {.tape = {.mode = (gs_mode)mode, .half = GS_F16}, .seed = 42};
             CHECK(gs_optim_config_init(&tc.optim, "adamw", NULL) == GS_OK);
             CHECK(gs_optim_config_set(&tc.optim, "lr=3e-3 clip_norm=1", NULL) == GS_OK);
             CHECK(gs_scaler_init(&tc.scaler, NULL, NULL) == GS_OK);
@@ -457,6 +327,58 @@ static void test_accumulation(void)
         job_free(&whole);
         job_free(&parts);
     }
+}
+
+/* ---- gradients are written before they are added to ---- */
+
+/* loss = mse(a + b, 0), or mse(a, 0) where b is left out; of its weights it has copies. */
+typedef struct sum_model {
+    gs_model base;
+    bool leave_out;
+    gs_weight copies[2];
+} sum_model;
+
+static gs_value *pair_forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    static const float zeros[8];
+    sum_model *p = model;
+    (void)batch;
+    memcpy(p->copies, p->base.weights, sizeof p->copies);
+    gs_value *x = gs_param(t, &p->copies[0]);
+    if (!p->leave_out)
+        x = gs_add(t, x, gs_param(t, &p->copies[1]));
+    return gs_mse(t, x, gs_input(t, GS_F32, 1, (const size_t[]){8}, zeros));
+}
+
+/* What a weight got in the step before is gone, be it used in this one or not, in one micro-batch
+ * or in two. */
+static void test_fresh(void)
+{
+    const gs_store_entry entries[] = {{"a", 1, 8, 0}, {"b", 1, 8, 0}};
+    const gs_init inits[] = {{1, 0}, {2, 0}};
+    sum_model p = {.base = {.forward = pair_forward, .n = 2, .entries = entries, .inits = inits},
+                   .leave_out = false};
+    gs_trainer_config config = {.tape = {.mode = GS_O0}};
+    gs_context *ctx;
+    gs_trainer *trainer;
+    const float x = 0;
+    const gs_batch batch[] = {{.n = 1, .x = &x}, {.n = 1, .x = &x}};
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_optim_config_set(&config.optim, "lr=0", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, "none", NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    CHECK(gs_trainer_create(&trainer, ctx, &p.base, &config) == GS_OK);
+    for (size_t i = 0; i < 6; i++) {
+        p.leave_out = i % 2;
+        CHECK(gs_trainer_step(trainer, batch, 1 + i / 3, NULL) == GS_OK);
+        const float *a = p.base.weights[0].grad, *b = p.base.weights[1].grad;
+        const float sum = p.leave_out ? 1 : 3;
+        for (int k = 0; k < 8; k++)
+            CHECK_MSG(a[k] == 2 * sum / 8 && b[k] == (p.leave_out ? 0 : 2 * sum / 8),
+                      "step %zu: %g and %g", i, (double)a[k], (double)b[k]);
+    }
+    gs_trainer_free(trainer);
+    gs_context_free(ctx);
 }
 
 /* ---- bad input ---- */
@@ -563,6 +485,35 @@ static void test_bad_shapes(void)
     BAD(gs_softmax(t, gs_input(t, GS_F32, 0, NULL, zeros)), "softmax");
     BAD(gs_dropout(t, IN(4), 1.5f), "dropout");
     BAD(gs_cast(t, IN(4), GS_F64), "cast");
+    BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(3, 18), IN(4), 3, 1, 1), "conv2d", "[3 18]", "[4]");
+    BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(3, 18), NULL, 3, 0, 1), "conv2d", "stride 0");
+    BAD(gs_conv2d(t, IN(4, 8), IN(3, 18), NULL, 3, 1, 1), "conv2d", "[4 8]", "[3 18]");
+    BAD(gs_conv2d(t, IN(1, 2, 2, 2), IN(3, 18), NULL, 3, 1, 0), "conv2d", "[1 2 2 2]");
+    BAD(gs_linear(t, IN(4, 5), IN(5), NULL), "linear", "[4 5]", "[5]");
+    BAD(gs_matmul(t, IN(5), IN(5), 0), "matmul", "[5]");
+    BAD(gs_attention(t, IN(4, 12), 2), "attention", "[4 12]");
+    BAD(gs_attention(t, IN(1, 4, 12), 0), "attention", "0 heads");
+    BAD(gs_add(t, IN(5), IN(4, 5)), "add", "[5]", "[4 5]");
+    BAD(gs_batchnorm(t, IN(4, 5), IN(5), IN(5), running), "batchnorm", "running statistics");
+    BAD(gs_embedding(t, IN(4), (const int32_t[]){0}, 1), "embedding", "[4]");
+    BAD(gs_embedding(t, IN(4, 5), (const int32_t[]){3, 4}, 2), "embedding", "id 1 is 4, of 4");
+    BAD(gs_embedding(t, IN(4, 5), (const int32_t[]){0}, 0), "embedding", "0 ids");
+    BAD(gs_embedding(t, IN(4, 5), NULL, 3), "embedding", "0 ids");
+    BAD(gs_cross_entropy(t, IN(2, 5), (const int32_t[]){4, 5}), "cross_entropy", "target 1 is 5");
+    BAD(gs_cross_entropy(t, IN(2, 5), NULL), "cross_entropy", "no targets");
+    BAD(gs_cross_entropy(t, gs_input(t, GS_F32, 0, NULL, zeros), (const int32_t[]){0}),
+        "cross_entropy", "no last axis");
+    BAD(gs_fake_quant(t, IN(4), -1, 8, 0, 1), "fake_quant", "amax is -1");
+    BAD(gs_fake_quant(t, IN(4), NAN, 8, 0, 1), "fake_quant", "nan");
+    BAD(gs_fake_quant(t, IN(4), 1, 17, 0, 1), "fake_quant", "bits are 17");
+    BAD(gs_dropout(t, IN(4), NAN), "dropout", "nan");
+    BAD(gs_max_pool(t, IN(1, 16, 16, 1), 16, 1), "max_pool", "kernel 16");
+    BAD(gs_avg_pool(t, IN(4, 5), 2, 2), "avg_pool", "[4 5]");
+    BAD(gs_reshape(t, IN(4, 5), 5, (const size_t[]){1, 1, 1, 4, 5}), "reshape", "5 dimensions");
+    BAD(gs_param(t, NULL), "weight is missing");
+    BAD(gs_param(t, &(gs_weight){.name = "w0", .rows = 0, .cols = 4}), "w0", "empty");
+    BAD(gs_input(t, GS_F32, 5, (const size_t[]){1, 1, 1, 1, 1}, zeros), "5 dimensions");
+    BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, NULL), "no data");
     BAD(IN(4, 0), "empty");
     BAD(gs_input(t, GS_F64, 1, (const size_t[]){4}, zeros), "f32, f16 or bf16");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, (const char *)zeros + 1), "aligned");
@@ -638,75 +589,6 @@ static void test_names(void)
     job_free(&j);
 }
 
-/* ---- ranks ---- */
-
-/* Two ranks that hold the same: sums are twice mine. */
-static int comm_calls;
-static gs_status twice(void *user, float *data, size_t n)
-{
-    (void)user;
-    comm_calls++;
-    for (size_t i = 0; i < n; i++)
-        data[i] *= 2;
-    return GS_OK;
-}
-
-/* And one that met an infinity, or an error, when *user says so. */
-static gs_status other_rank(void *user, double *data, size_t n)
-{
-    const int what = *(const int *)user;
-    CHECK(n == 5);
-    if (what == 1)
-        data[2] = 1;
-    if (what == 2)
-        data[0] = GS_ERANGE;
-    if (what == 3)
-        data[1] = 1;
-    return GS_OK;
-}
-
-static gs_status nothing(void *user, void *data, size_t bytes, int root)
-{
-    (void)user, (void)data, (void)bytes;
-    return root == 0 ? GS_OK : GS_ERANGE;
-}
-
-static void test_ranks(void)
-{
-    int what = 0;
-    const gs_comm comm = {&what, 0, 2, twice, other_rank, nothing, NULL};
-    how h = {.kind = CNN, .mode = GS_O0, .threads = 1};
-    job alone = job_new(&h);
-    h.comm = &comm;
-    job j = job_new(&h);
-    const gs_train_row a = step(&alone, CNN, 0), b = step(&j, CNN, 0);
-    CHECK(comm_calls == 2); /* all gradients in one, and the loss */
-    CHECK(b.loss == (double)(float)a.loss && a.report.norm == b.report.norm);
-    CHECK(same_job(&alone, &j)); /* halves are exact, so all of it is the same */
-
-    what = 1;
-    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_INF);
-    what = 3;
-    CHECK(step(&j, CNN, 1).report.verdict.reason == GS_REASON_FORWARD);
-    what = 2;
-    gs_batch batch = batch_of(CNN, 1);
-    CHECK(gs_trainer_step(j.trainer, &batch, 1, NULL) == GS_ERANGE);
-    CHECK(strstr(gs_context_error(j.ctx)->text, "another rank"));
-    CHECK(same_job(&alone, &j));
-    job_free(&alone);
-    job_free(&j);
-
-    const gs_comm single = gs_comm_single();
-    float x = 3;
-    double y = 4;
-    CHECK(single.rank == 0 && single.size == 1);
-    CHECK(single.sum(single.user, &x, 1) == GS_OK && x == 3);
-    CHECK(single.max(single.user, &y, 1) == GS_OK && y == 4);
-    CHECK(single.bcast(single.user, &x, 4, 0) == GS_OK && x == 3);
-    CHECK(single.bcast(single.user, &x, 4, 1) == GS_ERANGE);
-    CHECK(single.barrier(single.user) == GS_OK);
-}
-
 /* ---- autocast, as engine.h has it ---- */
 
 static void test_autocast(void)
@@ -723,7 +605,8 @@ static void test_autocast(void)
                  {"gelu", GS_CLASS_AS_IS},       {"dropout", GS_CLASS_AS_IS},
                  {"fake_quant", GS_CLASS_AS_IS}, {"max_pool", GS_CLASS_AS_IS},
                  {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_AS_IS},
-                 {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS}};
+                 {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS},
+                 {"recompute", GS_CLASS_AS_IS}};
     CHECK(sizeof table / sizeof table[0] == GS_OP_COUNT);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         int found = 0;
@@ -744,7 +627,8 @@ static void test_autocast(void)
             const gs_dtype half = (gs_dtype)k, low = mode == GS_O0 ? GS_F32 : half;
             const gs_dtype norm = mode <= GS_O1 ? GS_F32 : half; /* of a half input */
             gs_tape *t;
-            CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){(gs_mode)mode, half, 0, 0}) == GS_OK);
+            CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = (gs_mode)mode, .half = half}) ==
+                  GS_OK);
             gs_tape_begin(t, 0, 0);
             gs_value *x = gs_input(t, GS_F32, 2, s, f), *h = gs_input(t, half, 2, s, g);
             gs_value *v = gs_input(t, GS_F32, 1, row, f);
@@ -774,6 +658,32 @@ static void test_autocast(void)
     gs_context_free(ctx);
 }
 
+/* A weight's gradient has the precision in which the operation read the weight. */
+static void test_wgrad(void)
+{
+    for (int mode = GS_O1; mode <= GS_O3; mode++)
+        for (int wide = 0; wide < 2; wide++) {
+            how h = {.kind = GPT, .mode = (gs_mode)mode, .half = GS_F16, .threads = 1};
+            h.scaler = "static:1024";
+            h.wgrad_f32 = wide;
+            job j = job_new(&h);
+            step(&j, GPT, 0);
+            for (size_t i = 2; i < j.model->n; i++) { /* the first two are embeddings */
+                const gs_weight *w = &j.model->weights[i];
+                const bool norm = strstr(w->name, "ln_");
+                size_t fit = 0, n = w->rows * w->cols;
+                for (size_t k = 0; k < n; k++) {
+                    const float g = ((const float *)w->grad)[k];
+                    fit += gs_f16_to_f32(gs_f32_to_f16(g)) == g;
+                }
+                const bool rounded = !wide && (!norm || mode == GS_O3);
+                CHECK_MSG((fit == n) == rounded, "O%d, %s: %zu of %zu fit in f16", mode, w->name,
+                          fit, n);
+            }
+            job_free(&j);
+        }
+}
+
 /* Half-stored activations take about half the bytes. */
 static void test_half_memory(void)
 {
@@ -793,6 +703,6 @@ static void test_half_memory(void)
 
 TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_steady},
       {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
-      {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
+      {"accumulation", test_accumulation}, {"fresh", test_fresh}, {"bad_input", test_bad_input},
       {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"ranks", test_ranks}, {"autocast", test_autocast}, {"half_memory", test_half_memory})
+      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory})

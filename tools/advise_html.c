@@ -1,43 +1,24 @@
 /* `gradscale advise --report F.html`: one file, no network, light and dark, readable on a phone. */
 #include "advise.h"
+#include "html.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-    "<meta name=\"color-scheme\" content=\"light dark\">\n<title>gradscale advise</title>\n"
-    "<style>\n"
-    ":root{--paper:#fff;--ink:#1d2433;--soft:#5b6475;--line:#d9dee8;--card:#f5f7fb;"
-    "--normal:#3b78d1;--subnormal:#d99a00;--lost:#c8432b;--overflow:#8b4fb3}\n"
-    "@media(prefers-color-scheme:dark){:root{--paper:#12161f;--ink:#e7ebf3;--soft:#99a3b7;"
-    "--line:#2c3444;--card:#1a202c;--normal:#6ea3f0;--subnormal:#e8b84a;--lost:#f07a62;"
-    "--overflow:#bd8ae0}}\n"
-    "*{box-sizing:border-box}\n"
-    "body{margin:0;background:var(--paper);color:var(--ink);"
-    "font:16px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif}\n"
-    "main{max-width:1100px;margin:0 auto;padding:24px 16px 64px}\n"
-    "h1{font-size:1.5rem;margin:0 0 4px}h2{font-size:1.1rem;margin:40px 0 8px}\n"
-    "sup{font-size:.7em;line-height:0}p{margin:6px 0}.soft{color:var(--soft)}\n"
+static const char style[] =
     ".answer{background:var(--card);border:1px solid var(--line);border-radius:12px;"
     "padding:20px;margin:20px 0;display:flex;gap:24px;align-items:center;flex-wrap:wrap}\n"
     ".answer .scale{font-size:2.6rem;font-weight:650;line-height:1;white-space:nowrap}\n"
     ".answer .scale small{display:block;font-size:.9rem;font-weight:400;color:var(--soft);"
     "margin-top:6px}\n"
     ".answer div+div{flex:1 1 300px}\n"
-    ".bad{border-left:4px solid var(--lost);padding:4px 12px;margin:12px 0}\n"
     ".beside{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:24px}\n"
+    ".beside th,.beside td{padding:4px 9px}\n"
     "@media(max-width:800px){.beside{grid-template-columns:minmax(0,1fr)}}\n"
-    "figure{margin:0}svg{display:block;width:100%;height:auto}\n"
-    "svg text{fill:var(--soft);font-size:13px}\n"
+    "svg text{font-size:13px}\n"
     ".axis{stroke:var(--line);stroke-width:1}\n"
-    ".normal{fill:var(--normal)}.subnormal{fill:var(--subnormal)}.lost{fill:var(--lost)}"
-    ".overflow{fill:var(--overflow)}\n"
     ".s-subnormal{stroke:var(--subnormal)}.s-lost{stroke:var(--lost)}"
     ".s-overflow{stroke:var(--overflow)}\n"
     "polyline{fill:none;stroke-width:2.5;stroke-linejoin:round}\n"
@@ -45,34 +26,9 @@ static const char head[] =
     ".key{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:.85rem;color:var(--soft);"
     "margin-top:8px}.key i{display:inline-block;width:10px;height:10px;border-radius:2px;"
     "margin-right:5px}\n"
-    ".scroll{overflow-x:auto;max-height:420px;overflow-y:auto;border:1px solid var(--line);"
-    "border-radius:8px}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.85rem;"
-    "font-variant-numeric:tabular-nums}\n"
-    "th{position:sticky;top:0;background:var(--card);font-weight:600}\n"
-    "th,td{padding:4px 10px;text-align:right;white-space:nowrap;"
-    "border-bottom:1px solid var(--line)}\n"
-    "th:first-child,td:first-child{text-align:left}\n"
-    "tr:last-child td{border-bottom:0}tr.use td{background:var(--card);font-weight:650}\n"
-    ".tensors td:last-child{width:150px;padding:2px 10px}.tensors svg{width:130px;height:26px}\n"
-    "</style>\n</head>\n<body>\n<main>\n";
-
-static void escape(FILE *f, const char *text)
-{
-    for (; *text; text++) {
-        static const struct {
-            char c;
-            const char *entity;
-        } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
-        const char *entity = NULL;
-        for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++)
-            entity = *text == entities[i].c ? entities[i].entity : entity;
-        if (entity)
-            fputs(entity, f);
-        else
-            fputc((unsigned char)*text < 0x20 || *text == 0x7F ? '?' : *text, f);
-    }
-}
+    "tr.use td{background:var(--card);font-weight:650}\n"
+    ".tensors td:last-child{width:150px;padding:2px 10px}.tensors "
+    "svg{display:block;width:130px;height:26px}\n";
 
 /* What FP16 makes of magnitudes from 2^e to 2^(e+1), times 2^k: also the class of their colour. */
 static const char *fate(int e, int k)
@@ -178,7 +134,8 @@ static void histogram_section(FILE *f, const advise *a)
     fputs("<h2>Where the values lie</h2>\n<div class=\"beside\"><figure>\n", f);
     histogram(f, s, a->advice.log2_scale);
     key(f, (const char *const[]){"lost", "subnormal", "normal", "overflow", NULL});
-    fputs("</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>magnitude</th>"
+    fputs("</figure>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+          "aria-label=\"table\"><table><thead><tr><th>magnitude</th>"
           "<th>values</th><th>share</th><th>in FP16</th></tr></thead><tbody>\n",
           f);
     for (int e = s->high; e >= s->low; e--)
@@ -251,7 +208,8 @@ static void scales_section(FILE *f, const advise *a)
     fputs("<h2>What each scale does</h2>\n<div class=\"beside\"><figure>\n", f);
     curves(f, a);
     fputs(
-        "</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>scale</th>"
+        "</figure>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+        "aria-label=\"table\"><table><thead><tr><th>scale</th>"
         "<th>lost</th><th>subnormal</th><th>overflow</th><th>BF16 lost</th></tr></thead><tbody>\n",
         f);
     for (int k = 0; k < SCALES; k++) {
@@ -292,11 +250,11 @@ static void tensors_section(FILE *f, const advise *a)
     char text[48], name[256];
     const int scale = a->advice.log2_scale;
     advise_ref *refs = advise_sorted(a);
-    fputs(
-        "<h2>Tensors</h2>\n<div class=\"scroll tensors\" style=\"max-height:none\" tabindex=\"0\">"
-        "<table><thead><tr><th>tensor</th><th>type</th><th>values</th><th>zero</th>"
-        "<th>Inf, NaN</th><th>largest</th><th>safe scale</th><th>lost</th>",
-        f);
+    fputs("<h2>Tensors</h2>\n<div class=\"scroll tensors\" style=\"max-height:none\" "
+          "tabindex=\"0\" role=\"region\" aria-label=\"tensors\">"
+          "<table><thead><tr><th>tensor</th><th>type</th><th>values</th><th>zero</th>"
+          "<th>Inf, NaN</th><th>largest</th><th>safe scale</th><th>lost</th>",
+          f);
     if (scale > 0)
         fprintf(f, "<th>at 2<sup>%d</sup></th>", scale);
     if (a->total.nonzero)
@@ -305,7 +263,7 @@ static void tensors_section(FILE *f, const advise *a)
     for (size_t i = 0; i < a->tensors; i++) {
         const survey *s = &refs[i].tensor->s;
         fputs("<tr><td>", f);
-        escape(f, advise_name(name, a, refs[i].file, refs[i].tensor->entry));
+        html_escape(f, advise_name(name, a, refs[i].file, refs[i].tensor->entry));
         fprintf(f, "</td><td>%s</td><td>%" PRIu64 "</td><td>%s</td><td>%" PRIu64 "</td>",
                 gs_format_of(refs[i].tensor->entry->dtype)->name, s->elements,
                 advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0),
@@ -346,33 +304,34 @@ static void answer(FILE *f, const advise *a)
     fputs("</div><div>", f);
     if (d->bad[0]) {
         fputs("<p class=\"bad\">", f);
-        escape(f, d->bad);
+        html_escape(f, d->bad);
         fputs("</p>", f);
     }
     fputs("<p>", f);
-    escape(f, d->f16);
+    html_escape(f, d->f16);
     fputs("</p><p>", f);
-    escape(f, d->bf16);
+    html_escape(f, d->bf16);
     fprintf(f, "</p><p class=\"soft\">%s of all values are zero",
             advise_percent(
                 text, a->total.elements ? (double)a->total.zero / (double)a->total.elements : 0));
     if (a->max_entry) {
         char name[256];
         fprintf(f, "; the largest magnitude is %s, in ", advise_amax(text, &a->total, 6));
-        escape(f, advise_name(name, a, a->max_file, a->max_entry));
+        html_escape(f, advise_name(name, a, a->max_file, a->max_entry));
     }
     fputs(".</p></div></section>\n", f);
 }
 
-static void page(FILE *f, const advise *a)
+static void page(FILE *f, const void *what)
 {
-    fputs(head, f);
+    const advise *a = what;
+    html_begin(f, "gradscale advise", (const char *const[]){style, NULL});
     fputs("<h1>Loss scale for these gradients</h1>\n<p class=\"soft\">", f);
     for (size_t i = 0; i < a->count; i++) {
         fputs(i ? ", " : "", f);
-        escape(f, a->files[i].path);
+        html_escape(f, a->files[i].path);
     }
-    fprintf(f, "<br>%zu tensor%s, %" PRIu64 " values", a->tensors, a->tensors == 1 ? "" : "s",
+    fprintf(f, "<br/>%zu tensor%s, %" PRIu64 " values", a->tensors, a->tensors == 1 ? "" : "s",
             a->total.elements);
     if (a->skipped)
         fprintf(f, "; %zu of other types skipped", a->skipped);
@@ -383,29 +342,8 @@ static void page(FILE *f, const advise *a)
         scales_section(f, a);
     }
     tensors_section(f, a);
-    fprintf(f,
-            "<p class=\"soft\">gradscale %s, advise --margin %d</p>\n</main>\n</body>\n</html>\n",
-            gs_version(), a->margin);
+    fprintf(f, "<p class=\"soft\">gradscale %s, advise --margin %d</p>\n", gs_version(), a->margin);
+    html_end(f);
 }
 
-/* Under another name first: a report is there as a whole or not at all. */
-int advise_html(const advise *a, const char *path)
-{
-    const size_t n = strlen(path) + 16;
-    char *partial = cli_resize(NULL, n);
-    snprintf(partial, n, "%s.%ld", path, (long)getpid());
-    int code = CLI_GO;
-    FILE *f = fopen(partial, "w");
-    if (!f) {
-        code = cli_fail("--report %s cannot be written: %s", path, strerror(errno));
-    } else {
-        page(f, a);
-        const bool failed = ferror(f) != 0;
-        if (fclose(f) != 0 || failed || rename(partial, path) != 0) {
-            code = cli_failed("--report %s cannot be written: %s", path, strerror(errno));
-            remove(partial);
-        }
-    }
-    free(partial);
-    return code;
-}
+int advise_html(const advise *a, const char *path) { return html_write("--report", path, page, a); }

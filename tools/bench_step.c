@@ -1,14 +1,15 @@
 /* gradscale bench step: whole training steps against the machine's peak of fused multiply-adds, and
- * against the same steps without the scaler. Schema of --json: doc/json-bench.md.
+ * against the same steps without the scaler, with telemetry, without recomputation. Schema of
+ * --json: doc/json-bench.md.
  *
- * The two kinds of steps and the peak take turns, and the best of each counts. */
+ * One trainer runs them all. Its kinds of steps and the peak take turns; the best of each counts.
+ */
 #include "bench.h"
 #include "json.h"
 
 #include "gradscale/train.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- models ---- */
@@ -30,34 +31,41 @@ static const struct {
 static const size_t mlp_sizes[] = {784, 512, 512, 10};
 static const gs_cnn_config cnn = {28, 28, 1, 10, 32, 0};
 
-enum { WITH_SCALER, WITHOUT, SIDES };
+/* The step that was asked for, and what it is compared with: all clip, so that reading the
+ * gradients for their norm is not the scaler's cost. */
+typedef enum kind { ASKED, NO_SCALER, TELEMETRY, KEPT, KINDS } kind;
+static const char *const scalers[KINDS] = {"static:1024", "none", "static:1024", "static:1024"};
 
 typedef struct bench {
     size_t model; /* index */
     uint64_t n, time;
     gs_dtype half;
     gs_mode mode;
-    bool telemetry;
+    bool telemetry, recompute;
     unsigned threads;
     gs_context *ctx;
     bench_team *team;
     const bench_peak *peak;
-    gs_model *models[SIDES]; /* each has its own weights */
-    gs_trainer *trainers[SIDES];
-    gs_batch batch;
-    void *data[3];
-    gs_train_row best[SIDES]; /* of the fastest step */
-    double seconds[SIDES];    /* of it */
-    double peak_seconds;      /* of as many flops; 0: not known */
+    gs_model *net;
+    gs_trainer *trainer;
+    const char *data; /* NULL: drawn numbers */
+    size_t words;
+    bench_items items;
+    double waited, all; /* seconds for the loader, and of the steps as well */
+    gs_train_row fastest[KINDS];
+    double seconds[KINDS];               /* of it; 0: this kind was not run */
+    double least[KINDS][GS_PHASE_COUNT]; /* of a phase in any step */
+    double peak_seconds;                 /* of as many flops; 0: not known */
     unsigned rounds;
 } bench;
 
-static double flops_of(const bench *b) { return b->models[0]->flops * (double)b->n; }
+static double flops_of(const bench *b) { return b->net->flops * (double)b->n; }
 
 static gs_status make_model(gs_model **out, const bench *b)
 {
     gs_gpt_config gpt = models[b->model].gpt;
     gpt.context = (size_t)b->time;
+    gpt.vocabulary = b->words;
     const gs_mlp_config mlp = {mlp_sizes, sizeof mlp_sizes / sizeof mlp_sizes[0]};
     switch (models[b->model].kind) {
     case MODEL_GPT:
@@ -69,37 +77,59 @@ static gs_status make_model(gs_model **out, const bench *b)
     }
 }
 
-/* Both clip: reading the gradients for their norm is not the scaler's cost. */
-static gs_status make_side(bench *b, int side)
+static gs_tape_config tape_of(const bench *b, kind k)
 {
-    gs_trainer_config config = {.tape = {b->mode, b->half, 0, b->telemetry}, .seed = 1};
-    gs_optim_config_init(&config.optim, "adamw", NULL);
-    gs_optim_config_set(&config.optim, "lr=1e-4 clip_norm=1", NULL);
-    gs_scaler_init(&config.scaler, side == WITH_SCALER ? "static:1024" : "none", NULL);
-    const gs_status status = make_model(&b->models[side], b);
-    return status == GS_OK ? gs_trainer_create(&b->trainers[side], b->ctx, b->models[side], &config)
-                           : status;
+    return (gs_tape_config){.mode = b->mode,
+                            .half = b->half,
+                            .telemetry = b->telemetry || k == TELEMETRY,
+                            .recompute = b->recompute && k != KEPT};
 }
 
-static void make_batch(bench *b)
+static gs_status make_trainer(bench *b)
 {
-    const bool gpt = models[b->model].kind == MODEL_GPT;
-    const size_t rows = (size_t)(gpt ? b->n * b->time : b->n);
-    const size_t pixels = cnn.height * cnn.width * cnn.channels,
-                 words = models[b->model].gpt.vocabulary;
-    int32_t *ids = b->data[0] = cli_resize(NULL, rows * sizeof *ids);
-    int32_t *targets = b->data[1] = cli_resize(NULL, rows * sizeof *targets);
-    float *x = b->data[2] = cli_resize(NULL, rows * (gpt ? 1 : pixels) * sizeof *x);
-    for (size_t i = 0; i < rows; i++) {
-        ids[i] = gpt ? (int32_t)(gs_random_u32(1, i) % words) : 0;
-        targets[i] = (int32_t)(gs_random_u32(2, i) % (gpt ? words : cnn.classes));
-    }
-    for (size_t i = 0; !gpt && i < rows * pixels; i++)
-        x[i] = (float)gs_random_u32(3, i) * 0x1p-31f - 1;
-    b->batch = (gs_batch){(size_t)b->n, gpt ? (size_t)b->time : 0, x, ids, targets};
+    gs_trainer_config config = {.tape = tape_of(b, ASKED), .seed = 1};
+    gs_optim_config_init(&config.optim, "adamw", NULL);
+    gs_optim_config_set(&config.optim, "lr=1e-4 clip_norm=1", NULL);
+    gs_scaler_init(&config.scaler, scalers[ASKED], NULL);
+    const gs_status status = make_model(&b->net, b);
+    return status == GS_OK ? gs_trainer_create(&b->trainer, b->ctx, b->net, &config) : status;
 }
 
 /* ---- measuring ---- */
+
+static bool is_run(const bench *b, kind k)
+{
+    return k == TELEMETRY ? !b->telemetry : k == KEPT ? b->recompute : true;
+}
+
+static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
+{
+    gs_train_row row;
+    gs_scaler *scaler = gs_trainer_scaler(b->trainer);
+    const gs_tape_config tape = tape_of(b, k);
+    gs_scaler_init(scaler, scalers[k], NULL);
+    gs_scaler_set(scaler, b->half == GS_BF16 ? "half=bf16" : "half=f16", NULL);
+    gs_status status = gs_tape_configure(gs_trainer_tape(b->trainer), &tape);
+    if (status == GS_OK)
+        status = bench_items_next(&b->items, error);
+    const double start = bench_now();
+    if (status == GS_OK)
+        status = gs_trainer_step(b->trainer, &b->items.batch, 1, &row);
+    const double took = bench_now() - start;
+    if (status != GS_OK || !counts)
+        return status;
+    b->waited += b->items.waited;
+    b->all += b->items.waited + took;
+    const bool first = b->seconds[k] == 0;
+    for (int i = 0; i < GS_PHASE_COUNT; i++)
+        if (first || row.seconds[i] < b->least[k][i])
+            b->least[k][i] = row.seconds[i];
+    if (first || took < b->seconds[k]) {
+        b->seconds[k] = took;
+        b->fastest[k] = row;
+    }
+    return GS_OK;
+}
 
 static bool measure(bench *b, double seconds)
 {
@@ -107,20 +137,15 @@ static bool measure(bench *b, double seconds)
     const double end = bench_now() + seconds;
     for (b->rounds = 0; b->rounds < MOST && (b->rounds < LEAST || bench_now() < end); b->rounds++) {
         cli_progress(seconds - (end - bench_now()), seconds, "%s", models[b->model].name);
-        for (int side = 0; side < SIDES; side++) {
-            gs_train_row row;
-            const double start = bench_now();
-            const gs_status status = gs_trainer_step(b->trainers[side], &b->batch, 1, &row);
-            const double took = bench_now() - start;
+        for (int k = 0; k < KINDS; k++) {
+            /* the first two make the arena */
+            gs_error error = {0};
+            const gs_status status =
+                is_run(b, (kind)k) ? run_step(b, (kind)k, b->rounds >= 2, &error) : GS_OK;
             if (status != GS_OK) {
-                cli_fail_status(status, gs_context_error(b->ctx));
+                cli_fail_status(status, error.text[0] ? &error : gs_context_error(b->ctx));
                 return false;
             }
-            /* the first two make the arena */
-            if (b->rounds < 2 || (b->seconds[side] > 0 && took >= b->seconds[side]))
-                continue;
-            b->seconds[side] = took;
-            b->best[side] = row;
         }
         for (int i = 0; b->peak && i < 5; i++) {
             const double took = bench_peak_run(b->peak, b->team, b->threads, flops_of(b));
@@ -129,6 +154,23 @@ static bool measure(bench *b, double seconds)
         }
     }
     return true;
+}
+
+/* What is there for the scaler alone, of the step: deciding and updating, and what scanning and
+ * agreeing take longer than they do for clipping. The seed is a factor that is there anyway. */
+static double scaler_share(const bench *b)
+{
+    const double *with = b->least[ASKED], *without = b->least[NO_SCALER];
+    const double scan =
+        with[GS_PHASE_SCAN] + with[GS_PHASE_COMM] - without[GS_PHASE_SCAN] - without[GS_PHASE_COMM];
+    return (with[GS_PHASE_DECIDE] + fmax(scan, 0)) / b->seconds[ASKED];
+}
+
+/* How much longer a kind of step takes than another; NaN: one of them was not run. */
+static double longer(const bench *b, kind slow, kind fast)
+{
+    return is_run(b, slow) && is_run(b, fast) ? b->seconds[slow] / b->seconds[fast] - 1
+                                              : (double)NAN;
 }
 
 /* ---- what is said ---- */
@@ -140,15 +182,15 @@ typedef struct bytes {
 
 static size_t bytes_of(gs_tensor x) { return x.count * gs_format_of(x.dtype)->bytes; }
 
-enum { BYTES = 7 };
+enum { BYTES = 9 };
 static void split_memory(bytes out[BYTES], const bench *b)
 {
-    const gs_store *store = gs_trainer_store(b->trainers[0]);
-    const gs_memory tape = b->best[0].memory;
+    const gs_store *store = gs_trainer_store(b->trainer);
+    const gs_memory tape = b->fastest[ASKED].memory, kept = b->fastest[KEPT].memory;
     size_t moments = 0;
-    for (size_t t = 0; t < b->models[0]->n; t++)
+    for (size_t t = 0; t < b->net->n; t++)
         for (int s = 0; s < GS_SLOT_COUNT; s++)
-            moments += bytes_of(gs_optim_slot(gs_trainer_optim(b->trainers[0]), t, (gs_slot)s));
+            moments += bytes_of(gs_optim_slot(gs_trainer_optim(b->trainer), t, (gs_slot)s));
     const size_t copies = gs_store_copies(store).count ? bytes_of(gs_store_copies(store)) : 0;
     const bytes rows[BYTES] = {{"weights", bytes_of(gs_store_data(store))},
                                {"half_copies", copies},
@@ -156,20 +198,22 @@ static void split_memory(bytes out[BYTES], const bench *b)
                                {"moments", moments},
                                {"activations", tape.activations},
                                {"activation_gradients", tape.gradients},
-                               {"peak_of_step", tape.peak}};
+                               {"peak_of_step", tape.peak},
+                               {"activations_if_kept", kept.activations},
+                               {"peak_if_kept", kept.peak}};
     memcpy(out, rows, sizeof rows);
 }
 
 static double items_of(const bench *b)
 {
-    return (double)b->batch.n * (double)(b->batch.time ? b->batch.time : 1);
+    return (double)b->items.batch.n * (double)(b->items.batch.time ? b->items.batch.time : 1);
 }
 
 static size_t params_of(const bench *b)
 {
     size_t sum = 0;
-    for (size_t i = 0; i < b->models[0]->n; i++)
-        sum += b->models[0]->entries[i].rows * b->models[0]->entries[i].cols;
+    for (size_t i = 0; i < b->net->n; i++)
+        sum += b->net->entries[i].rows * b->net->entries[i].cols;
     return sum;
 }
 
@@ -178,10 +222,18 @@ static const char *precision_of(const bench *b)
     return b->mode == GS_O0 ? "fp32" : b->half == GS_F16 ? "fp16" : "bf16";
 }
 
+static void add_cost(cli_table *t, const char *name, double share)
+{
+    if (isnan(share))
+        return;
+    cli_table_cell(t, "%s", name);
+    cli_table_cell(t, "%+.3f", 100 * share);
+}
+
 static void print_text(const bench *b)
 {
     char cpu[128];
-    const double seconds = b->seconds[0], flops = flops_of(b);
+    const double seconds = b->seconds[ASKED], flops = flops_of(b);
     bytes split[BYTES];
     split_memory(split, b);
     printf("gradscale %s, %s, kernels %s, %u threads\n%s, load %.1f\n\n", gs_version(),
@@ -200,16 +252,23 @@ static void print_text(const bench *b)
     cli_table *t = cli_table_new((const char *const[]){"<phase", ">ms", ">%", NULL});
     for (int i = 0; i < GS_PHASE_COUNT; i++) {
         cli_table_cell(t, "%s", gs_phase_name((gs_phase)i));
-        cli_table_cell(t, "%.3f", b->best[0].seconds[i] * 1e3);
-        cli_table_cell(t, "%.3f", 100 * b->best[0].seconds[i] / seconds);
+        cli_table_cell(t, "%.3f", b->fastest[ASKED].seconds[i] * 1e3);
+        cli_table_cell(t, "%.3f", 100 * b->fastest[ASKED].seconds[i] / seconds);
     }
     cli_table_print(t, stdout);
-    printf("\nthe scaler by its phase (decide): %.4f%%; the same step without it: %.1f ms, "
-           "%+.2f%%\n\n",
-           100 * b->best[0].seconds[GS_PHASE_DECIDE] / seconds, b->seconds[WITHOUT] * 1e3,
-           100 * (seconds / b->seconds[WITHOUT] - 1));
+    printf("\n");
+    t = cli_table_new((const char *const[]){"<what it costs", ">%", NULL});
+    add_cost(t, "loss scaling, by phases", scaler_share(b));
+    add_cost(t, "loss scaling, whole steps", longer(b, ASKED, NO_SCALER));
+    add_cost(t, "telemetry, whole steps", longer(b, TELEMETRY, ASKED));
+    add_cost(t, "recomputation, whole steps", longer(b, ASKED, KEPT));
+    add_cost(t, "waiting for the loader", b->data ? b->waited / b->all : (double)NAN);
+    cli_table_print(t, stdout);
+    printf("\n");
     t = cli_table_new((const char *const[]){"<memory", ">MB", NULL});
     for (int i = 0; i < BYTES; i++) {
+        if (split[i].count == 0)
+            continue;
         cli_table_cell(t, "%s", split[i].name);
         cli_table_cell(t, "%.2f", (double)split[i].count / 1e6);
     }
@@ -221,7 +280,7 @@ static void print_json(const bench *b)
     char cpu[128];
     json_writer j;
     bytes split[BYTES];
-    const double seconds = b->seconds[0], flops = flops_of(b);
+    const double seconds = b->seconds[ASKED], flops = flops_of(b);
     split_memory(split, b);
     json_begin(&j, stdout, true);
     json_object(&j, NULL);
@@ -236,8 +295,8 @@ static void print_json(const bench *b)
     json_string(&j, "precision", precision_of(b));
     json_u64(&j, "mode", (uint64_t)b->mode);
     json_u64(&j, "weights", params_of(b));
-    json_u64(&j, "batch", b->batch.n);
-    json_u64(&j, "time", b->batch.time);
+    json_u64(&j, "batch", b->items.batch.n);
+    json_u64(&j, "time", b->items.batch.time);
     json_u64(&j, "rounds", b->rounds);
     json_double(&j, "flops", flops);
     json_double(&j, "seconds", seconds);
@@ -245,11 +304,14 @@ static void print_json(const bench *b)
     json_double(&j, "gflops", flops / seconds / 1e9);
     json_double(&j, "peak_gflops", b->peak ? flops / b->peak_seconds / 1e9 : (double)NAN);
     json_double(&j, "of_peak", b->peak ? b->peak_seconds / seconds : (double)NAN);
-    json_double(&j, "seconds_without_scaler", b->seconds[WITHOUT]);
-    json_double(&j, "scaler_share", b->best[0].seconds[GS_PHASE_DECIDE] / seconds);
+    json_double(&j, "scaler_share", scaler_share(b));
+    json_double(&j, "scaler_longer", longer(b, ASKED, NO_SCALER));
+    json_double(&j, "telemetry_longer", longer(b, TELEMETRY, ASKED));
+    json_double(&j, "recompute_longer", longer(b, ASKED, KEPT));
+    json_double(&j, "loader_share", b->data ? b->waited / b->all : (double)NAN);
     json_object(&j, "phases");
     for (int i = 0; i < GS_PHASE_COUNT; i++)
-        json_double(&j, gs_phase_name((gs_phase)i), b->best[0].seconds[i]);
+        json_double(&j, gs_phase_name((gs_phase)i), b->fastest[ASKED].seconds[i]);
     json_end(&j);
     json_object(&j, "bytes");
     for (int i = 0; i < BYTES; i++)
@@ -262,10 +324,13 @@ static void print_json(const bench *b)
 
 static int run(bench *b, double seconds, bool json)
 {
-    gs_status status = GS_OK;
-    make_batch(b);
-    for (int side = 0; side < SIDES && status == GS_OK; side++)
-        status = make_side(b, side);
+    const bool gpt = models[b->model].kind == MODEL_GPT;
+    b->words = models[b->model].gpt.vocabulary;
+    const int code =
+        bench_items_open(&b->items, b->data, (size_t)b->n, gpt ? (size_t)b->time : 0, &b->words);
+    if (code != CLI_GO)
+        return code;
+    const gs_status status = make_trainer(b);
     if (status != GS_OK)
         return cli_fail_status(status, gs_context_error(b->ctx));
     b->threads = gs_context_threads(b->ctx);
@@ -298,7 +363,11 @@ int bench_step(int argc, char **argv)
         {"batch", "N", "items of a step; 0: the model's own", CLI_UNSIGNED(&b.n), .max = 1 << 20},
         {"time", "N", "tokens of an item; 0: the model's own", CLI_UNSIGNED(&b.time),
          .max = 1 << 20},
+        {"data", "NAME", "batches of this data set, see gradscale train --help; else drawn numbers",
+         CLI_STRING(&b.data)},
         {"telemetry", NULL, "count what every layer's gradients lose", CLI_FLAG(&b.telemetry)},
+        {"recompute", NULL, "keep a block's ends only and run it again in backward",
+         CLI_FLAG(&b.recompute)},
         {"seconds", "S", "about how long to measure", CLI_DOUBLE(&seconds), .max = 86400},
         CLI_MACHINE_ROWS(&machine),
         {"json", NULL, "print JSON; its schema is in doc/json-bench.md", CLI_FLAG(&json)},
@@ -306,7 +375,8 @@ int bench_step(int argc, char **argv)
     const cli_spec spec = {
         .name = "gradscale bench step",
         .about = "Measures whole training steps, forward to optimizer, against the peak of fused "
-                 "multiply-adds and against the same steps without the scaler, all in one run.",
+                 "multiply-adds and against the same steps without the scaler, with telemetry and, "
+                 "with --recompute, without it, all in one run.",
         .options = options};
     int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
@@ -323,12 +393,9 @@ int bench_step(int argc, char **argv)
     if (code != CLI_GO)
         return code;
     code = run(&b, seconds, json);
-    for (int side = 0; side < SIDES; side++) {
-        gs_trainer_free(b.trainers[side]);
-        gs_model_free(b.models[side]);
-    }
-    for (int i = 0; i < 3; i++)
-        free(b.data[i]);
+    gs_trainer_free(b.trainer);
+    gs_model_free(b.net);
+    bench_items_free(&b.items);
     if (b.team)
         bench_team_free(b.team);
     gs_context_free(b.ctx);

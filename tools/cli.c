@@ -196,8 +196,7 @@ static int unknown_command(const cli_spec *spec, const char *name)
 
 /* ---- --help ---- */
 
-/* Breaks text into lines that fit, the first of which begins at column `at`. */
-static void wrap(const char *text, int at, int indent)
+void cli_wrap(const char *text, int at, int indent)
 {
     int column = at;
     for (bool first = true; *text; first = false) {
@@ -229,31 +228,46 @@ static int left_text(char *buffer, size_t size, const cli_option *row)
                     row->value ? row->value : "");
 }
 
-static void default_text(char *buffer, size_t size, const cli_option *row)
+bool cli_value_text(char *text, size_t size, const cli_option *row)
 {
-    char text[64] = "";
+    *text = 0;
     switch (row->kind) {
+    case CLI_KIND_FLAG:
+        snprintf(text, size, "%s", *row->to.flag ? "yes" : "no");
+        break;
     case CLI_KIND_STRING:
         if (*row->to.string)
-            snprintf(text, sizeof text, "%s", *row->to.string);
+            snprintf(text, size, "%s", *row->to.string);
         break;
     case CLI_KIND_UNSIGNED:
-        snprintf(text, sizeof text, "%" PRIu64, *row->to.u64);
+        if (*row->to.u64 != CLI_AUTO)
+            snprintf(text, size, "%" PRIu64, *row->to.u64);
         break;
     case CLI_KIND_DOUBLE:
-        snprintf(text, sizeof text, "%.15g", *row->to.real);
+        for (int digits = 15; digits <= 17 && isfinite(*row->to.real); digits++) {
+            snprintf(text, size, "%.*g", digits, *row->to.real);
+            if (strtod(text, NULL) == *row->to.real)
+                break;
+        }
         break;
     case CLI_KIND_SIZE:
         cli_size_text(text, *row->to.size);
         break;
     case CLI_KIND_CHOICE:
-        choice_text(text, sizeof text, row->value, *row->to.choice);
+        choice_text(text, size, row->value, *row->to.choice);
         break;
     default:
         break;
     }
-    snprintf(buffer, size, "%s%s%s%s", row->help, *text ? " (default " : "", text,
-             *text ? ")" : "");
+    return *text != 0;
+}
+
+static void default_text(char *buffer, size_t size, const cli_option *row)
+{
+    char text[128];
+    const bool any = row->kind != CLI_KIND_FLAG && cli_value_text(text, sizeof text, row);
+    snprintf(buffer, size, "%s%s%s%s", row->help, any ? " (default " : "", any ? text : "",
+             any ? ")" : "");
 }
 
 static int left_width(const cli_option *rows)
@@ -281,7 +295,7 @@ static void pair(const char *left, const char *right, int width)
         printf("  %s\n%*s", left, indent, "");
     else
         printf("  %-*s  ", width, left);
-    wrap(right, indent, indent);
+    cli_wrap(right, indent, indent);
 }
 
 static void print_rows(const cli_option *rows, int width)
@@ -303,7 +317,7 @@ static void print_help(const cli_spec *spec)
 {
     printf("usage: %s [options]%s%s\n\n", spec->name, spec->operands ? " " : "",
            spec->operands ? spec->operands : "");
-    wrap(spec->about, 0, 0);
+    cli_wrap(spec->about, 0, 0);
     if (spec->commands) {
         int width = 0;
         for (const cli_command *c = spec->commands; c->name; c++)
@@ -336,66 +350,88 @@ static const cli_option *find(const cli_option *rows, const char *name, size_t l
     return NULL;
 }
 
-static int check_range(const cli_option *row, double value, const char *text)
+static int check_range(const cli_option *row, double value, const char *text, const char *where)
 {
     if ((row->min == 0 && row->max == 0) || (value >= row->min && value <= row->max))
         return CLI_GO;
     if (isinf(row->max))
-        return cli_fail("--%s must be at least %.15g, not %.60s", row->name, row->min, text);
-    return cli_fail("--%s must be from %.15g to %.15g, not %.60s", row->name, row->min, row->max,
-                    text);
+        return cli_fail("%s%s must be at least %.15g, not %.60s", where, row->name, row->min, text);
+    return cli_fail("%s%s must be from %.15g to %.15g, not %.60s", where, row->name, row->min,
+                    row->max, text);
 }
 
-/* Stores the value, if it is one; a destination is written only with what is legal. */
-static int set_value(const cli_option *row, const char *text)
+/* Stores the value, if it is one; a destination is written only with what is legal. `where` begins
+ * the sentences: "--", or the line of a file. */
+static int set_value(const cli_option *row, const char *text, const char *where)
 {
     uint64_t u64;
     double real;
     size_t size;
     int code, index;
     if (!*text)
-        return cli_fail("--%s needs a value (%s), not an empty one", row->name, row->value);
+        return cli_fail("%s%s needs a value (%s), not an empty one", where, row->name,
+                        row->value ? row->value : "yes|no");
     switch (row->kind) {
+    case CLI_KIND_FLAG:
+        index = cli_read_choice("no|yes", text);
+        if (index < 0)
+            return cli_fail("%s%s is yes or no, not '%.60s'", where, row->name, text);
+        *row->to.flag = index;
+        return CLI_GO;
     case CLI_KIND_STRING:
         *row->to.string = text;
         return CLI_GO;
     case CLI_KIND_UNSIGNED:
         if (!cli_read_unsigned(&u64, text))
-            return cli_fail("--%s needs a whole number from 0 to 2^64 - 1, not '%.60s'", row->name,
-                            text);
-        code = check_range(row, (double)u64, text);
+            return cli_fail("%s%s needs a whole number from 0 to 2^64 - 1, not '%.60s'", where,
+                            row->name, text);
+        code = check_range(row, (double)u64, text, where);
         if (code == CLI_GO)
             *row->to.u64 = u64;
         return code;
     case CLI_KIND_DOUBLE:
         if (!cli_read_double(&real, text))
-            return cli_fail("--%s needs a finite number, not '%.60s'", row->name, text);
-        code = check_range(row, real, text);
+            return cli_fail("%s%s needs a finite number, not '%.60s'", where, row->name, text);
+        code = check_range(row, real, text, where);
         if (code == CLI_GO)
             *row->to.real = real;
         return code;
     case CLI_KIND_SIZE:
         if (!cli_read_size(&size, text))
-            return cli_fail("--%s needs a size such as 4096, 64K, 32M or 1G, not '%.60s'",
+            return cli_fail("%s%s needs a size such as 4096, 64K, 32M or 1G, not '%.60s'", where,
                             row->name, text);
-        code = check_range(row, (double)size, text);
+        code = check_range(row, (double)size, text, where);
         if (code == CLI_GO)
             *row->to.size = size;
         return code;
     case CLI_KIND_CHOICE:
         index = cli_read_choice(row->value, text);
         if (index < 0)
-            return cli_fail("--%s is one of %s, not '%.60s'", row->name, row->value, text);
+            return cli_fail("%s%s is one of %s, not '%.60s'", where, row->name, row->value, text);
         *row->to.choice = index;
         return CLI_GO;
     case CLI_KIND_LIST:
         if (row->to.list->count == CLI_LIST_MAX)
-            return cli_fail("--%s is given more than %d times", row->name, CLI_LIST_MAX);
+            return cli_fail("%s%s is given more than %d times", where, row->name, CLI_LIST_MAX);
         row->to.list->items[row->to.list->count++] = text;
         return CLI_GO;
     default:
         return CLI_GO;
     }
+}
+
+int cli_set(const cli_option *rows, const char *name, const char *text, const char *where)
+{
+    const cli_option *row = find(rows, name, strlen(name));
+    if (row && row->now)
+        return cli_fail("%s%s is for the command line alone", where, row->name);
+    if (row)
+        return set_value(row, text, where);
+    const char *names[NAMES_MAX];
+    const char *nearest = cli_nearest(name, names, option_names(names, 0, rows));
+    if (nearest)
+        return cli_fail("%sunknown key '%.60s', did you mean '%s'?", where, name, nearest);
+    return cli_fail("%sunknown key '%.60s'", where, name);
 }
 
 /* argv[i] is "--name" or "--name=value". Returns CLI_GO and steps *i over what was used. */
@@ -418,13 +454,13 @@ static int parse_option(const cli_spec *spec, int argc, char **argv, int *i)
         return CLI_GO;
     }
     if (value)
-        return set_value(row, value);
+        return set_value(row, value, "--");
     if (*i + 1 >= argc)
         return cli_fail("--%s needs a value (%s)", row->name, row->value);
     if (strncmp(argv[*i + 1], "--", 2) == 0)
         return cli_fail("--%s needs a value (%s); write --%s=VALUE if it is '%.60s'", row->name,
                         row->value, row->name, argv[*i + 1]);
-    return set_value(row, argv[++*i]);
+    return set_value(row, argv[++*i], "--");
 }
 
 static int check_operands(const cli_spec *spec, int argc, char **argv)

@@ -91,7 +91,11 @@ struct cli_option {
         const cli_option *section;
     } to;
     double min, max; /* of numbers, both legal; both 0: no limits */
+    bool now;        /* about this run of the program: not a key of config files */
 };
+
+/* Of a number that was not given: UINT64_MAX, or NaN. --help shows no default then. */
+#define CLI_AUTO UINT64_MAX
 
 typedef struct cli_command {
     const char *name, *summary;
@@ -115,6 +119,21 @@ int cli_parse(const cli_spec *spec, int *argc, char **argv);
 
 /* Runs the subcommand argv[0] of spec->commands with what follows it. */
 int cli_run(const cli_spec *spec, int argc, char **argv);
+
+/* The same rows as keys of a file of lines `key = value`; '#' begins a remark. Lists take a line an
+ * item. read: CLI_GO, or the exit code after an error that names the line; what a string points to
+ * stays allocated. write: every row that has a value and is not `now`. */
+int cli_config_read(const cli_option *rows, const char *path);
+int cli_config_read_text(const cli_option *rows, const char *text, const char *name);
+void cli_config_write(FILE *to, const cli_option *rows);
+/* Calls back for each line that is written. */
+typedef void cli_pair_fn(void *user, const char *key, const char *value);
+void cli_config_each(const cli_option *rows, cli_pair_fn *each, void *user);
+
+/* One row by its name. `where` begins the sentences: "F:3: ". */
+int cli_set(const cli_option *rows, const char *name, const char *text, const char *where);
+/* Its value as text that reads back to it; false: it has none. Not of lists. */
+bool cli_value_text(char *text, size_t size, const cli_option *row);
 
 /* The whole of text as a number. False: it is none, or does not fit. */
 bool cli_read_unsigned(uint64_t *out, const char *text);
@@ -166,6 +185,10 @@ int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);   /* bad usage or input:
 int cli_failed(const char *format, ...) CLI_PRINTF(1, 2); /* the job failed: CLI_FAILED */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
 
+/* From now on such sentences are kept, not printed; the newest, "" if there is none. */
+void cli_hold(bool hold);
+const char *cli_held(void);
+
 /* The sentence of a library call that failed; the code fits its status. error may be NULL. */
 int cli_fail_status(gs_status status, const gs_error *error);
 
@@ -187,11 +210,16 @@ void *cli_resize(void *block, size_t size);
 typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
 const char *cli_style_of(FILE *to, cli_style style);
 
-/* Control characters in names from files or users must not reach a terminal: makes them '?'. */
+/* Controls (of terminals, of the direction of text) in names from files or users must not reach a
+ * terminal: they become '?', as does what is not UTF-8. */
 void cli_clean(char *text);
 
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
+
+/* Prints text to stdout in lines of 79 characters; the first begins at column `at`, where the
+ * caller has left it, the others at `indent`. */
+void cli_wrap(const char *text, int at, int indent);
 
 /* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side.
  *

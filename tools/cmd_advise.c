@@ -155,12 +155,13 @@ int cmd_advise(int argc, char **argv)
     advise a = {.count = (size_t)argc, .margin = (int)margin};
     a.files = cli_resize(NULL, a.count * sizeof *a.files);
     code = run(&a, argv, &machine);
+    if (code == CLI_GO && report) /* first: one that cannot be written is no success half told */
+        code = advise_html(&a, report);
     if (code == CLI_GO) {
         if (json)
             advise_json(&a);
         else
             advise_print(&a, &style);
-        code = report ? advise_html(&a, report) : CLI_DONE;
     }
     code = code == CLI_GO ? CLI_DONE : code;
     survey_free(&a.total);

@@ -1,49 +1,26 @@
 #include "json.h"
+#include "utf8.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Length of the UTF-8 sequence at s: 1..4, or 0 if it is malformed (overlong, a surrogate, above
- * U+10FFFF or cut off). */
-static int sequence(const unsigned char *s)
-{
-    static const struct {
-        unsigned char first, last, low, high; /* of the lead; of the byte after it */
-        int length;
-    } rows[] = {
-        {0x00, 0x7F, 0x00, 0xFF, 1}, {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
-        {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
-        {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (s[0] >= rows[i].first && s[0] <= rows[i].last) {
-            if (rows[i].length > 1 && (s[1] < rows[i].low || s[1] > rows[i].high))
-                return 0;
-            for (int k = 2; k < rows[i].length; k++)
-                if (s[k] < 0x80 || s[k] > 0xBF)
-                    return 0;
-            return rows[i].length;
-        }
-    return 0;
-}
-
-/* Names come from files and may hold anything: what is not UTF-8 becomes U+FFFD. */
+/* Names come from files and may hold anything: what is not UTF-8 becomes U+FFFD, and controls are
+ * spelled out. */
 static void quote(FILE *to, const char *text)
 {
-    const unsigned char *s = (const unsigned char *)text;
     putc('"', to);
-    while (*s) {
-        const int length = sequence(s);
-        if (length == 0)
-            fputs("\\ufffd", to);
-        else if (*s == '"' || *s == '\\')
-            fprintf(to, "\\%c", *s);
-        else if (*s < 0x20 || *s == 0x7F)
-            fprintf(to, "\\u%04x", (unsigned)*s);
+    while (*text) {
+        const int length = utf8_length(text);
+        const uint32_t code = length ? utf8_code(text, length) : 0xFFFD;
+        if (code == '"' || code == '\\')
+            fprintf(to, "\\%c", *text);
+        else if (length == 0 || (utf8_is_control(code) && code <= 0xFFFF))
+            fprintf(to, "\\u%04x", (unsigned)code);
         else
-            fwrite(s, 1, (size_t)length, to);
-        s += length ? length : 1;
+            fwrite(text, 1, (size_t)length, to);
+        text += length ? length : 1;
     }
     putc('"', to);
 }

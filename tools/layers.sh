@@ -3,7 +3,7 @@
 #
 #   src/L, include/gradscale/L.h    layers up to L, in public only public headers
 #   tools, mpi, examples            public headers and their own
-#   zlib, jansson                   io and train;  mpi.h: mpi
+#   zlib, jansson                   io, train and tools;  mpi.h: mpi
 cd "${1:-.}" || exit 2
 find include src tools mpi examples -name '*.[ch]' -o -name '*.cpp' 2>/dev/null | sort |
 xargs grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null |
@@ -12,7 +12,9 @@ BEGIN {
     n = split("base num kernel scaler optim comm engine io train", order, " ")
     for (i = 1; i <= n; i++)
         rank[order[i]] = i
-    rank["trace"] = rank["io"] # its second public header
+    rank["trace"] = rank["io"] # their other public headers
+    rank["data"] = rank["checkpoint"] = rank["log"] = rank["train"]
+    rank["mpi"] = n + 1 # nobody may know it but tools and examples
     split("zlib.h:io jansson.h:io mpi.h:mpi", pairs, " ")
     for (i in pairs) {
         split(pairs[i], pair, ":")
@@ -36,7 +38,8 @@ function wrong(why) {
     if (!outside && !(from in rank)) {
         wrong(from " is not in the list of layers")
     } else if ($0 !~ /"/ && part[1] != "gradscale") {            # a system header
-        if (target in least && from != least[target] && !(least[target] == "io" && from == "train"))
+        if (target in least && from != least[target] &&
+            !(least[target] == "io" && (from == "train" || from == "tools")))
             wrong("only " least[target] " may need it")
     } else if (part[1] == "gradscale") {
         layer = substr(part[2], 1, length(part[2]) - 2)

@@ -42,7 +42,8 @@ GS_API const char *gs_version(void);
     X(VERSION, "the input is of an unknown version")                 \
     X(CHECKSUM, "the input is damaged: its checksum does not match") \
     X(IO, "reading or writing failed")                               \
-    X(THREAD, "a thread could not be started")
+    X(THREAD, "a thread could not be started")                       \
+    X(RANK, "another rank failed, does not answer or differs")
 
 typedef enum gs_status {
 #define X(name, meaning) GS_E##name,

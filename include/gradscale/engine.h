@@ -34,7 +34,11 @@ extern "C" {
  *
  * O1 reads f32 weights through a half copy that is made once a step. In O2 all but the norms'
  * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
- * affair, see gs_weight. */
+ * affair, see gs_weight.
+ *
+ * A weight's gradient is summed in f32, rounded to the type that the operation read the weight in,
+ * and accumulated in f32: half for products and their biases, f32 for norms (O3: half). An
+ * embedding's is not rounded: it is a sum of values that have been. */
 typedef enum gs_class {
     GS_CLASS_LOW,
     GS_CLASS_F32,
@@ -64,6 +68,7 @@ typedef enum gs_mode {
     X(conv2d, 3, LOW)        \
     X(attention, 1, LOW)     \
     X(embedding, 1, AS_IS)   \
+    X(recompute, 1, AS_IS)   \
     X(add, 2, WIDEST)        \
     X(mul, 2, WIDEST)        \
     X(relu, 1, AS_IS)        \
@@ -96,13 +101,17 @@ typedef struct gs_value gs_value;
 typedef struct gs_tape_config {
     gs_mode mode;
     gs_dtype half; /* GS_F16 or GS_BF16; O0 does not look at it */
-    int wgrad_f32; /* weight gradients keep the f32 sum; else it is rounded to half, as AMP does */
+    int wgrad_f32; /* weight gradients keep the f32 sum, as Megatron's do: none is rounded */
     int telemetry; /* count what every layer's gradients lose; see gs_tape_layer */
+    int recompute; /* trade time for memory: see gs_recompute */
 } gs_tape_config;
 
 /* The context must outlive the tape and serves it alone while a step runs. */
 GS_API gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *config);
 GS_API void gs_tape_free(gs_tape *tape);
+/* Another config from the next gs_tape_begin on: telemetry now and then. Mode and half type stay.
+ */
+GS_API gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config);
 
 /* Forgets the last step. `training` 0: nothing is kept for a backward pass, dropout does nothing,
  * batchnorm uses its running statistics. `seed`: of this step's dropout, so that a batch that is
@@ -125,12 +134,20 @@ GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
 GS_API void gs_tape_layer(gs_tape *tape, const char *name);
 typedef struct gs_layer {
     const char *name;
-    gs_stats stats; /* of its activations' gradients as they were stored */
+    gs_stats stats; /* of what its operations stored as gradients, in half types, and lost */
+    const gs_exponents *exponents; /* NULL unless gs_tape_exponents asked for them */
 } gs_layer;
-GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n); /* NULL without telemetry */
+/* Of this step. NULL without telemetry or exponents. */
+GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n);
+
+/* From the next gs_tape_begin on, every layer gets a histogram of the gradients of its operations'
+ * results as they were stored, in scaled units: those in the half type, or in O0 those in f32. It
+ * reads each of them once more and takes 8 KB a layer, so ask for it now and then. */
+GS_API void gs_tape_exponents(gs_tape *tape, int on);
 
 typedef struct gs_memory {
-    size_t activations, gradients, peak; /* bytes of the last step */
+    size_t activations, gradients; /* bytes of the last step, with those of the largest segment */
+    size_t peak;                   /* of all it took, what operations keep for themselves too */
 } gs_memory;
 GS_API gs_memory gs_tape_memory(const gs_tape *tape);
 
@@ -174,6 +191,14 @@ GS_API gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b,
 GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
 /* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c] */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
+
+/* run(args, tape, x). A part of a model that, on a tape whose config says `recompute`, keeps
+ * nothing but its x and its result: backward runs it again for what else it needs, to the same
+ * bits, dropout included. Of values it may use x and what it makes itself, weights and inputs too.
+ * args[size] is copied. A segment inside a segment is a part of it. */
+typedef gs_value *gs_segment(const void *args, gs_tape *tape, gs_value *x);
+GS_API gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *args,
+                              size_t size);
 
 /* Equal shapes; or b is a suffix of a's shape and is repeated. */
 GS_API gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b);

@@ -55,6 +55,8 @@ GS_API uint64_t gs_source_size(const gs_source *source);      /* bytes of the fi
 /* Entries come in the order of their data in the file. i beyond the last gives NULL. */
 GS_API size_t gs_source_count(const gs_source *source);
 GS_API const gs_entry *gs_source_entry(const gs_source *source, size_t i);
+/* A text of the __metadata__ of safetensors, as long as the source lives; NULL: there is none. */
+GS_API const char *gs_source_metadata(const gs_source *source, const char *key);
 GS_API int gs_entry_readable(const gs_entry *entry); /* its dtype is one that can be read */
 
 /* Elements [first, first + count) of entry i, in the machine's byte order. Calls on entries that

@@ -62,7 +62,8 @@ typedef struct gs_log_file gs_log_file;
 
 GS_API gs_status gs_log_open(gs_log_file **out, const char *path, const gs_alloc *alloc,
                              gs_error *error);
-/* *more is 0 at the end of the file. Blank lines are passed over. */
+/* *more is 0 at the end of the file. Blank lines and objects with a member "event" are passed
+ * over. */
 GS_API gs_status gs_log_next(gs_log_row *row, int *more, gs_log_file *file, gs_error *error);
 GS_API void gs_log_close(gs_log_file *file);
 

@@ -33,7 +33,7 @@ typedef struct gs_batch {
     size_t time;            /* tokens of an item; 0: there are none */
     const float *x;         /* [n, ...] */
     const int32_t *ids;     /* [n, time] */
-    const int32_t *targets; /* [n] or [n, time]; a negative one is left out */
+    const int32_t *targets; /* [n], [n, time] or [n, height, width]; a negative one is left out */
 } gs_batch;
 
 /* How a weight begins: mean + spread * a number of variance 1, a function of seed, weight and
@@ -42,11 +42,18 @@ typedef struct gs_init {
     float mean, spread;
 } gs_init;
 
+/* A stretch of a model's running statistics. */
+typedef struct gs_state_entry {
+    const char *name;
+    size_t count;
+} gs_state_entry;
+
 /* Make your own by filling one in, as the first member of a struct of yours. */
 typedef struct gs_model {
     /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
     gs_value *(*forward)(void *model, gs_tape *tape, const gs_batch *batch);
-    /* The same up to the logits, [n, classes] or [n, time, vocabulary]. NULL: there are none. */
+    /* The same up to the logits: classes, or the vocabulary, for each target. NULL: there are none.
+     */
     gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
     void (*release)(void *model); /* NULL: nothing is to be freed */
     size_t n;
@@ -55,7 +62,10 @@ typedef struct gs_model {
     const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
     float *state;                  /* [states]: what a forward pass moves, running statistics */
     size_t states;
-    double flops; /* of the products of a step, an item of full length; 0: not known */
+    const gs_state_entry
+        *state_entries; /* [n_states]: their names in checkpoints, in order; what */
+    size_t n_states;    /* they leave over is called "state" there */
+    double flops;       /* of the products of a step, an item of full length; 0: not known */
 } gs_model;
 
 GS_API void gs_model_free(gs_model *model);
@@ -79,6 +89,14 @@ typedef struct gs_cnn_config {
 } gs_cnn_config;
 GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
 
+/* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
+ * relu, `layers` of them with `filters` each, and a last one to the classes. */
+typedef struct gs_fcn_config {
+    size_t height, width, channels, classes;
+    size_t filters, layers;
+} gs_fcn_config;
+GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config);
+
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
  * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
 typedef struct gs_gpt_config {
@@ -91,17 +109,30 @@ GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_con
 
 typedef struct gs_trainer gs_trainer;
 
+/* Data-parallel training. Every rank has the whole model and its own part of each batch; gradients
+ * are summed while the backward pass still runs. All zero is a good choice. */
+typedef struct gs_ranks {
+    gs_dtype wire;    /* what gradients are sent as: f32; or f16, bf16, half the bytes, scaled */
+    int zero;         /* 1: ZeRO-1: each rank keeps and steps its part of moments and, in O2, of the
+                         f32 weights of matrices; the results are those of 0, bit for bit. SGD, Adam
+                         and AdamW with moments in f32 */
+    size_t bucket;    /* gradients that are sent together; 0: as gs_reducer_config */
+    uint64_t compare; /* weights, scaler and running statistics every so many steps; 0: 100 */
+} gs_ranks;
+
 typedef struct gs_trainer_config {
     gs_tape_config tape;
     gs_optim_config optim;
     gs_scaler scaler;    /* its `half` becomes the tape's */
     const gs_comm *comm; /* copied; NULL: a process alone */
+    gs_ranks ranks;      /* how they share the work */
     uint64_t seed;       /* of the weights and of dropout */
+    double loss_weight;  /* multiplies the gradients, not the loss of the row; 0: 1 */
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
- * `weights` it sets. Every rank begins with rank 0's weights. Errors leave their sentence in the
- * context. */
+ * `weights` it sets. Ranks that do not begin with the same weights and the same scaler are an error
+ * on all of them. Errors leave their sentence in the context. */
 GS_API gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                                    const gs_trainer_config *config);
 GS_API void gs_trainer_free(gs_trainer *trainer);
@@ -113,6 +144,12 @@ GS_API gs_store *gs_trainer_store(gs_trainer *trainer);
 GS_API gs_optim *gs_trainer_optim(gs_trainer *trainer);
 GS_API gs_scaler *gs_trainer_scaler(gs_trainer *trainer);
 GS_API gs_status gs_trainer_sync(gs_trainer *trainer);
+
+/* Bytes that this rank holds between steps; of buckets to send the gradients in, too. */
+typedef struct gs_held {
+    uint64_t weights, gradients, optimizer;
+} gs_held;
+GS_API gs_held gs_trainer_held(const gs_trainer *trainer);
 
 /* What a step does, in order. Times are summed over micro-batches and reruns. */
 #define GS_PHASES(X)                                             \
@@ -140,15 +177,22 @@ typedef struct gs_train_row {
     unsigned reruns;
     gs_optim_report report; /* verdict, norm, clip, lr */
     double amax;            /* of all gradients seen, in true units */
-    gs_stats stored;        /* of activation gradients as they were stored, in scaled units; zero,
-                               subnormal and flushed only with telemetry */
+    gs_stats stored;        /* of activation gradients as they were stored, on all ranks, in scaled
+                               units; zero, subnormal and flushed only with telemetry */
+    uint64_t items;         /* of all ranks */
+    uint64_t sent;          /* bytes, by this rank to others */
+    int telemetry;          /* the tape's */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
 } gs_train_row;
 
 /* One step over n micro-batches, each weighted by its items: scan, decide, then all or nothing.
  * GS_OK says that the step was run; row->report.verdict, whether it was applied. On an error, of
- * which the context has the sentence, nothing has changed. row may be NULL. */
+ * which the context has the sentence, nothing has changed. row may be NULL.
+ *
+ * Of several ranks each brings what it has, some of them nothing (n 0): an item counts the same
+ * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK:
+ * one does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
 

@@ -1,14 +1,31 @@
-#include "gradscale/comm.h"
+/* A process alone, and what ranks tell each other in passing. */
+#include "comm/comm.h"
 
-static gs_status sum_alone(void *user, float *data, size_t n)
+#include <string.h>
+
+/* ---- alone ---- */
+
+static gs_status exchange_alone(void *user, void *to, const void *from, size_t bytes, size_t block,
+                                int *request)
 {
-    (void)user, (void)data, (void)n;
+    (void)user;
+    *request = 0;
+    if (bytes > 0 && block > 0)
+        memcpy(to, from, bytes < block ? bytes : block);
     return GS_OK;
 }
 
-static gs_status max_alone(void *user, double *data, size_t n)
+static gs_status gather_alone(void *user, void *data, size_t bytes, size_t block, int *request)
 {
-    (void)user, (void)data, (void)n;
+    (void)user, (void)data, (void)bytes, (void)block;
+    *request = 0;
+    return GS_OK;
+}
+
+static gs_status done_alone(void *user, int request, int wait, int *ended)
+{
+    (void)user, (void)request, (void)wait;
+    *ended = 1;
     return GS_OK;
 }
 
@@ -18,13 +35,65 @@ static gs_status bcast_alone(void *user, void *data, size_t bytes, int root)
     return root == 0 ? GS_OK : GS_ERANGE;
 }
 
-static gs_status barrier_alone(void *user)
-{
-    (void)user;
-    return GS_OK;
-}
-
 gs_comm gs_comm_single(void)
 {
-    return (gs_comm){NULL, 0, 1, sum_alone, max_alone, bcast_alone, barrier_alone};
+    return (gs_comm){NULL, 0, 1, exchange_alone, gather_alone, done_alone, bcast_alone, NULL};
+}
+
+/* ---- small things ---- */
+
+gs_status gsi_comm_wait(const gs_comm *comm, int request)
+{
+    int ended;
+    return comm->done(comm->user, request, 1, &ended);
+}
+
+gs_status gsi_comm_fail(const gs_comm *comm, gs_context *ctx, gs_status status)
+{
+    if (comm->error && comm->error->status == status)
+        ctx->error = *comm->error;
+    else
+        gsi_fail(&ctx->error, status, "the network of %d ranks failed: %s", comm->size,
+                 gs_status_meaning(status));
+    return status;
+}
+
+gs_status gs_comm_gather(const gs_comm *comm, void *all, size_t bytes)
+{
+    int request;
+    const gs_status status =
+        comm->gather(comm->user, all, (size_t)comm->size * bytes, bytes, &request);
+    return status == GS_OK ? gsi_comm_wait(comm, request) : status;
+}
+
+static double added(double a, double b) { return a + b; }
+static double larger(double a, double b) { return b > a || b != b ? b : a; }
+
+static gs_status fold(const gs_comm *comm, gs_context *ctx, double *x, size_t n,
+                      double (*of)(double, double))
+{
+    const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
+    double *all = gsi_arena_new(&ctx->scratch, (size_t)comm->size, n * sizeof *all);
+    if (!all)
+        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for %zu numbers of %d ranks", n,
+                        comm->size);
+    memcpy(all + (size_t)comm->rank * n, x, n * sizeof *x);
+    const gs_status status = gs_comm_gather(comm, all, n * sizeof *x);
+    for (size_t i = 0; status == GS_OK && i < n; i++) {
+        x[i] = all[i];
+        for (int r = 1; r < comm->size; r++)
+            x[i] = of(x[i], all[(size_t)r * n + i]);
+    }
+    gsi_arena_reset(&ctx->scratch, mark);
+    return status == GS_OK ? GS_OK : gsi_comm_fail(comm, ctx, status);
+}
+
+gs_status gs_comm_sum(const gs_comm *comm, gs_context *ctx, double *x, size_t n)
+{
+    return fold(comm, ctx, x, n, added);
+}
+
+gs_status gs_comm_max(const gs_comm *comm, gs_context *ctx, double *x, size_t n)
+{
+    return fold(comm, ctx, x, n, larger);
 }

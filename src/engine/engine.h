@@ -26,24 +26,57 @@ struct gsi_buffer {
     void *data;
     size_t bytes;
     unsigned users;
+    bool inside; /* of a segment: gone when it ends */
 };
+
+/* A weight that the step uses; every use of it is newer than `since`. */
+struct gsi_use {
+    struct gsi_use *before;
+    const gs_weight *weight;
+    const gsi_op *since;
+};
+
+/* The backward pass has passed every use of the weight: its gradient is complete. Called with NULL
+ * after every operation besides, for what is to move on meanwhile. */
+typedef void gsi_passed_fn(void *user, const gs_weight *weight);
+
+/* Where the tape is: outside of all segments, or in the first run of one, or in its second. */
+typedef enum gsi_where { GSI_OUTSIDE, GSI_FIRST_RUN, GSI_SECOND_RUN } gsi_where;
 
 struct gs_tape {
     gs_context *ctx;
-    gs_tape_config config;
+    gs_tape_config config, next; /* of this step, of the next one */
     gsi_rows rows;
     bool training;
-    gsi_arena arena; /* the step's */
+    bool exponents, ask_exponents; /* of this step, of the next one */
+    gsi_where where;
+    gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
-    struct gsi_buffer *spares;
+    struct gsi_buffer *spares[2]; /* outside and inside of segments */
+    gsi_passed_fn *passed;        /* NULL: nobody asks */
+    void *passed_user;
+    struct gsi_use *uses; /* newest first, each weight once */
+    const gs_weight *fresh_list;
+    bool *fresh; /* [fresh_room]: nothing has been added to it since gsi_tape_fresh */
+    size_t fresh_count, fresh_room;
     gs_value poison;
     gs_error error;
     gs_stats stats;
     gs_layer *layers; /* [layer_room], of the tape's life */
     size_t layer_count, layer_room, layer;
-    gs_memory memory;
-    uint64_t seed, dropouts; /* of this step: each has random bits of its own */
+    gs_memory memory, inside; /* of the step; of the largest segment besides */
+    uint64_t seed, dropouts;  /* of this step: each has random bits of its own */
 };
+
+/* From the next gs_tape_begin on; NULL: no longer. */
+void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user);
+
+/* The gradients of list[n] count as zero, whatever they hold: what is first added to one is written
+ * to it, which saves clearing and reading it. In the order of their addresses, as a store has them.
+ */
+gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n);
+/* Clears the gradient if nothing has been added to it since; NULL: all such. */
+void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
@@ -54,7 +87,7 @@ gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...) GSI_
 /* "[4 5]" for such sentences. */
 const char *gsi_shape(char text[96], const gs_value *v);
 
-/* Memory of the step; NULL after noting that there is none. */
+/* Memory of the step, or of the segment inside of one; NULL after noting that there is none. */
 void *gsi_step_new(gs_tape *t, size_t count, size_t size);
 
 /* A value with data to fill; the poisoned one if there is no memory. */
@@ -107,9 +140,15 @@ void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype);
 void gsi_share(gs_tape *t, gs_value *v, gs_value *from);
 /* Makes memory of the step the gradient's: what was written there is d(v). */
 void gsi_adopt(gs_tape *t, gs_value *v, void *data);
+/* d(v), made inside of a segment, is to outlive it. */
+void gsi_rescue(gs_tape *t, gs_value *v);
+/* Runs the list backwards from `op`. */
+void gsi_backward(gs_tape *t, gsi_op *op);
 /* d(v) will not be read again. */
 void gsi_release(gs_tape *t, gs_value *v);
 
+/* Whether nothing has been added to the gradient yet. It is no longer so: the caller writes it. */
+bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
 /* g's product, all of it but c and beta being set, is d(v) or a part of it, be v a weight or not.
  */
 void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);

@@ -14,7 +14,8 @@ static void set_buffer(gs_value *v, struct gsi_buffer *b)
 /* One user, the caller's. NULL: no memory, which is noted. */
 static struct gsi_buffer *new_buffer(gs_tape *t, size_t bytes)
 {
-    for (struct gsi_buffer **s = &t->spares; *s; s = &(*s)->next)
+    const bool inside = t->where != GSI_OUTSIDE;
+    for (struct gsi_buffer **s = &t->spares[inside]; *s; s = &(*s)->next)
         if ((*s)->bytes == bytes) {
             struct gsi_buffer *b = *s;
             *s = b->next;
@@ -25,7 +26,7 @@ static struct gsi_buffer *new_buffer(gs_tape *t, size_t bytes)
     void *data = b ? gsi_step_new(t, bytes, 1) : NULL;
     if (!data)
         return NULL;
-    *b = (struct gsi_buffer){NULL, data, bytes, 1};
+    *b = (struct gsi_buffer){NULL, data, bytes, 1, inside};
     t->memory.gradients += bytes;
     return b;
 }
@@ -34,8 +35,8 @@ static void drop_buffer(gs_tape *t, struct gsi_buffer *b)
 {
     if (--b->users > 0)
         return;
-    b->next = t->spares;
-    t->spares = b;
+    b->next = t->spares[b->inside];
+    t->spares[b->inside] = b;
 }
 
 void gsi_release(gs_tape *t, gs_value *v)
@@ -51,7 +52,18 @@ void gsi_adopt(gs_tape *t, gs_value *v, void *data)
     struct gsi_buffer *b = gsi_step_new(t, 1, sizeof *b);
     if (!b)
         return;
-    *b = (struct gsi_buffer){NULL, data, bytes_of(v), 1};
+    *b = (struct gsi_buffer){NULL, data, bytes_of(v), 1, t->where != GSI_OUTSIDE};
+    set_buffer(v, b);
+}
+
+void gsi_rescue(gs_tape *t, gs_value *v)
+{
+    if (!v->buffer || !v->buffer->inside)
+        return;
+    struct gsi_buffer *b = new_buffer(t, bytes_of(v));
+    if (b)
+        memcpy(b->data, v->grad, b->bytes);
+    gsi_release(t, v);
     set_buffer(v, b);
 }
 
@@ -135,20 +147,67 @@ void gsi_product(gs_tape *t, gs_gemm *g, bool gradient)
         gsi_note(t, &stats);
 }
 
-/* ---- weights ---- */
+/* ---- fresh gradients ---- */
 
-/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated. */
-static bool rounds_wgrad(const gs_tape *t)
+gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n)
 {
-    return t->config.mode != GS_O0 && !t->config.wgrad_f32;
+    if (n > t->fresh_room) {
+        bool *fresh = gsi_new(&t->ctx->heap, n * sizeof *fresh);
+        if (!fresh)
+            return gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for the marks of %zu weights", n);
+        gsi_free(&t->ctx->heap, t->fresh);
+        t->fresh = fresh;
+        t->fresh_room = n;
+    }
+    t->fresh_list = list;
+    t->fresh_count = n;
+    if (n > 0)
+        memset(t->fresh, true, n * sizeof *t->fresh);
+    return GS_OK;
 }
 
-/* w->grad += d */
+/* By its gradient: a model may have a copy of the gs_weight. */
+bool gsi_take_fresh(gs_tape *t, const gs_weight *w)
+{
+    size_t low = 0, high = t->fresh_count;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if ((uintptr_t)t->fresh_list[mid].grad < (uintptr_t)w->grad)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const bool fresh = low < t->fresh_count && t->fresh_list[low].grad == w->grad && t->fresh[low];
+    if (fresh)
+        t->fresh[low] = false;
+    return fresh;
+}
+
+void gsi_tape_settle(gs_tape *t, const gs_weight *weight)
+{
+    for (size_t i = 0; !weight && i < t->fresh_count; i++)
+        gsi_tape_settle(t, &t->fresh_list[i]);
+    if (weight && gsi_take_fresh(t, weight))
+        memset(weight->grad, 0, weight->rows * weight->cols * gsi_size_of(weight->grad_dtype));
+}
+
+/* ---- weights ---- */
+
+/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated:
+ * where the operation read the weight in it. So autocast and Apex have it: linear, convolution and
+ * their biases get half gradients, norms f32 ones unless all is half (O3). */
+static bool rounds_wgrad(const gs_tape *t, const gs_value *v)
+{
+    return v->dtype != GS_F32 && !t->config.wgrad_f32;
+}
+
+/* w->grad += d, or = where it is fresh */
 static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtype dtype, size_t n)
 {
     const gs_tensor src = {(void *)(uintptr_t)d, n, dtype, w->name, 0};
     const gs_tensor dst = {w->grad, n, w->grad_dtype, w->name, 0};
-    gsi_demand(t, gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
+    gsi_demand(t, gsi_take_fresh(t, w) ? gs_tensors_scale_to(t->ctx, &dst, &src, 1, 1, NULL)
+                                       : gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
 }
 
 void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
@@ -159,7 +218,7 @@ void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
     if (v->weight) {
         struct gsi_buffer *b = NULL;
         gs_tensor rounded = src;
-        if (dtype == GS_F32 && rounds_wgrad(t)) {
+        if (dtype == GS_F32 && rounds_wgrad(t, v)) {
             gs_stats stats;
             gs_stats_init(&stats);
             b = new_buffer(t, v->count * 2);
@@ -206,14 +265,15 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
-    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t)) {
+    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t, v)) {
         rounded_product(t, w, g);
         return;
     }
-    gsi_target to = {w ? w->grad : NULL, 1};
-    if (w)
+    gsi_target to = {0};
+    if (w) {
+        to = (gsi_target){w->grad, gsi_take_fresh(t, w) ? 0 : 1};
         g->c.dtype = w->grad_dtype;
-    else if (!gsi_target_of(t, v, &to))
+    } else if (!gsi_target_of(t, v, &to))
         return;
     g->c.data = to.data;
     g->beta = to.beta;

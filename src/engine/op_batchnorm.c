@@ -66,6 +66,8 @@ static void measure(gs_tape *t, norm_loop *l, gs_running running)
         l->rstd[c] = (float)(1 / sqrt(m2 / rows + (double)eps));
         /* as PyTorch: the running variance is the unbiased one */
         const float var = (float)(m2 / (rows > 1 ? rows - 1 : 1));
+        if (t->where == GSI_SECOND_RUN) /* the first has moved them */
+            continue;
         running.mean[c] += running.momentum * (l->mean[c] - running.mean[c]);
         running.var[c] += running.momentum * (var - running.var[c]);
     }

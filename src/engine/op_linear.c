@@ -16,6 +16,7 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
     char sx[96], sw[96];
     x = gsi_low(tape, x);
     w = gsi_low(tape, w);
+    b = b ? gsi_low(tape, b) : NULL;
     if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
         return &tape->poison;
     if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1])

@@ -42,9 +42,10 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     gs_tape *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
-    *t = (gs_tape){.ctx = ctx, .config = *config, .layer = SIZE_MAX};
+    *t = (gs_tape){.ctx = ctx, .config = *config, .next = *config, .layer = SIZE_MAX};
     gsi_rows_init(&t->rows, ctx->cpu);
     gsi_arena_init(&t->arena, &ctx->heap);
+    gsi_arena_init(&t->segment, &ctx->heap);
     gs_stats_init(&t->stats);
     *out = t;
     return GS_OK;
@@ -55,21 +56,36 @@ void gs_tape_free(gs_tape *tape)
     if (!tape)
         return;
     gsi_arena_free(&tape->arena);
+    gsi_arena_free(&tape->segment);
     gsi_free(&tape->ctx->heap, tape->layers);
+    gsi_free(&tape->ctx->heap, tape->fresh);
     gsi_free(&tape->ctx->heap, tape);
+}
+
+gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config)
+{
+    if (!config)
+        return GS_ENULL;
+    if (config->mode != tape->config.mode || config->half != tape->config.half)
+        return gsi_fail(&tape->ctx->error, GS_ESTATE, "a tape keeps its mode and its half type");
+    tape->next = *config;
+    return GS_OK;
 }
 
 void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
 {
     gsi_arena_reset(&tape->arena, (gsi_mark){0});
-    tape->arena.peak = 0;
+    tape->arena.peak = tape->segment.peak = 0;
     tape->training = training;
+    tape->config = tape->next;
+    tape->exponents = tape->ask_exponents;
     tape->last = NULL;
-    tape->spares = NULL;
+    tape->spares[0] = tape->spares[1] = NULL;
+    tape->uses = NULL;
     tape->error = (gs_error){0};
     tape->layer = SIZE_MAX;
     tape->layer_count = 0;
-    tape->memory = (gs_memory){0};
+    tape->memory = tape->inside = (gs_memory){0};
     tape->seed = seed;
     tape->dropouts = 0;
     gs_stats_init(&tape->stats);
@@ -86,15 +102,19 @@ const gs_stats *gs_tape_stats(const gs_tape *tape) { return &tape->stats; }
 
 gs_memory gs_tape_memory(const gs_tape *tape)
 {
-    gs_memory memory = tape->memory;
-    memory.peak = tape->arena.peak;
-    return memory;
+    return (gs_memory){.activations = tape->memory.activations + tape->inside.activations,
+                       .gradients = tape->memory.gradients + tape->inside.gradients,
+                       .peak = tape->arena.peak + tape->segment.peak};
 }
 
 void gs_tape_layer(gs_tape *tape, const char *name)
 {
-    if (!tape->config.telemetry)
+    if (!tape->config.telemetry && !tape->exponents)
         return;
+    if (tape->where == GSI_SECOND_RUN) { /* the first has made it */
+        tape->layer = tape->layer_count++;
+        return;
+    }
     if (tape->layer_count == tape->layer_room) {
         const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
         gs_layer *layers = gsi_new(&tape->ctx->heap, room * sizeof *layers);
@@ -108,16 +128,28 @@ void gs_tape_layer(gs_tape *tape, const char *name)
         tape->layers = layers;
         tape->layer_room = room;
     }
+    gs_exponents *exponents = NULL;
+    if (tape->exponents) {
+        exponents = gsi_arena_new(&tape->arena, 1, sizeof *exponents);
+        if (!exponents) {
+            gsi_poison(tape, GS_ENOMEM, "no memory for the exponents of layer %s", name);
+            return;
+        }
+        memset(exponents, 0, sizeof *exponents);
+    }
     tape->layer = tape->layer_count++;
-    tape->layers[tape->layer].name = name;
-    gs_stats_init(&tape->layers[tape->layer].stats);
+    gs_layer *layer = &tape->layers[tape->layer];
+    *layer = (gs_layer){.name = name, .exponents = exponents};
+    gs_stats_init(&layer->stats);
 }
 
 const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n)
 {
     *n = tape->layer_count;
-    return tape->config.telemetry ? tape->layers : NULL;
+    return tape->layer_count ? tape->layers : NULL;
 }
+
+void gs_tape_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
 
 /* ---- making values ---- */
 
@@ -144,7 +176,7 @@ const char *gsi_shape(char text[96], const gs_value *v)
 
 void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 {
-    void *p = gsi_arena_new(&t->arena, count, size);
+    void *p = gsi_arena_new(t->where == GSI_OUTSIDE ? &t->arena : &t->segment, count, size);
     if (!p)
         gsi_poison(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
     return p;
@@ -194,6 +226,21 @@ gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
     return v;
 }
 
+/* Notes the first use of a weight. It outlives the segment that it may be in. */
+static void note_use(gs_tape *t, const gs_weight *weight)
+{
+    for (const struct gsi_use *u = t->uses; u; u = u->before)
+        if (u->weight == weight)
+            return;
+    struct gsi_use *use = gsi_arena_new(&t->arena, 1, sizeof *use);
+    if (!use) {
+        gsi_poison(t, GS_ENOMEM, "no memory to note a use of %s", weight->name);
+        return;
+    }
+    *use = (struct gsi_use){t->uses, weight, t->last};
+    t->uses = use;
+}
+
 gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
     if (!weight)
@@ -203,9 +250,13 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
     if (gsi_poisoned(tape, v))
         return v;
+    if (v->count == 0 || !weight->data)
+        return gsi_poison(tape, GS_ESIZE, "weight %s is empty", weight->name ? weight->name : "");
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
+    if (tape->passed && v->needs_grad && tape->where != GSI_SECOND_RUN)
+        note_use(tape, weight);
     return v;
 }
 
@@ -215,17 +266,63 @@ void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, 
     if (!t->training || gsi_poisoned(t, out) ||
         !((a && a->needs_grad) || (b && b->needs_grad) || (c && c->needs_grad)))
         return NULL;
+    out->needs_grad = 1;
+    if (t->where == GSI_FIRST_RUN)
+        return NULL;
     gsi_op *record = gsi_step_new(t, 1, size);
     if (!record)
         return NULL;
     memset(record, 0, size);
     *record = (gsi_op){t->last, out, {a, b, c}, t->layer, op};
     t->last = record;
-    out->needs_grad = 1;
     return record;
 }
 
 /* ---- backward ---- */
+
+void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user)
+{
+    t->passed = passed;
+    t->passed_user = user;
+}
+
+/* Everything newer than `op` has been passed. */
+static void pass_uses(gs_tape *t, const gsi_op *op)
+{
+    if (!t->passed || t->error.status != GS_OK)
+        return;
+    for (; t->uses && t->uses->since == op; t->uses = t->uses->before)
+        t->passed(t->passed_user, t->uses->weight);
+    t->passed(t->passed_user, NULL);
+}
+
+/* The histogram of d(out), which is complete now and will be gone soon. */
+static void add_exponents(gs_tape *t, const gsi_op *op)
+{
+    const gs_value *out = op->out;
+    const gs_dtype stored = t->config.mode == GS_O0 ? GS_F32 : t->config.half;
+    if (op->layer == SIZE_MAX || out->dtype != stored || out->rank == 0 || out->alias ||
+        op->op == GS_OP_recompute)
+        return; /* the loss has the seed; what shows another's value has the other's gradient */
+    const gs_tensor grad = {out->grad, out->count, out->dtype, NULL, 0};
+    gs_exponents *sum = (gs_exponents *)(uintptr_t)t->layers[op->layer].exponents;
+    gsi_demand(t, gs_tensors_exponents(t->ctx, &grad, 1, sum, NULL));
+}
+
+void gsi_backward(gs_tape *t, gsi_op *op)
+{
+    for (; op && t->error.status == GS_OK; op = op->before) {
+        gs_value *out = op->out;
+        pass_uses(t, op);
+        if (!out->grad) /* nothing that leads to the loss */
+            continue;
+        t->layer = op->layer;
+        if (t->exponents)
+            add_exponents(t, op);
+        ops[op->op].backward(t, op);
+        gsi_release(t, out);
+    }
+}
 
 gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
 {
@@ -236,13 +333,7 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         return tape->error.status;
     }
     gsi_give(tape, loss, &seed, GS_F32);
-    for (gsi_op *op = tape->last; op && tape->error.status == GS_OK; op = op->before) {
-        gs_value *out = op->out;
-        if (!out->grad) /* nothing that leads to the loss */
-            continue;
-        tape->layer = op->layer;
-        ops[op->op].backward(tape, op);
-        gsi_release(tape, out);
-    }
+    gsi_backward(tape, tape->last);
+    pass_uses(tape, NULL);
     return tape->error.status;
 }

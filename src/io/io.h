@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "gradscale/io.h"
+#include "io/file.h"
 
 typedef struct gsi_entry {
     gs_entry pub;
@@ -13,18 +14,22 @@ typedef struct gsi_entry {
     struct gsi_member *member;
 } gsi_entry;
 
+typedef struct gsi_text {
+    const char *key, *value;
+} gsi_text;
+
 typedef gs_status gsi_read_fn(gs_source *s, const gsi_entry *e, uint64_t first, size_t count,
                               void *dst, gs_error *error);
 
 struct gs_source {
     gsi_heap heap;
     gsi_arena arena; /* entries, names: everything that lives as long as the source */
-    int fd;
-    uint64_t size;
+    gsi_file file;
     const char *format;
-    char path[100]; /* for sentences: the end of a long one */
     gsi_entry *entries;
     size_t count;
+    gsi_text *texts; /* the metadata of safetensors */
+    size_t n_texts;
     gsi_read_fn *read;
     struct gsi_unzip *unzip; /* of npz.c */
     void *map;               /* the whole file; NULL: not mapped */

@@ -107,26 +107,44 @@ static bool read_amax(double *out, bool *there, const json_t *value)
     return json_is_number(value) && *out >= 0;
 }
 
-gs_status gs_log_next(gs_log_row *row, int *more, gs_log_file *file, gs_error *error)
+/* The next line that is not blank, as JSON; NULL at the end. */
+static gs_status next_object(json_t **out, gs_log_file *file, gs_error *error)
 {
     gsi_lines *lines = &file->lines;
-    bool any, has_amax;
+    bool any;
+    *out = NULL;
     do {
         const gs_status status = gsi_lines_next(lines, &any, error);
         if (status != GS_OK)
             return status;
     } while (any && lines->length == 0);
-    *more = any;
     if (!any)
         return GS_OK;
-
-    gs_status status = make_plain(file, error);
+    const gs_status status = make_plain(file, error);
     if (status != GS_OK)
         return status;
     json_error_t why;
-    json_t *root = json_loads(file->plain, JSON_REJECT_DUPLICATES, &why);
-    if (!root)
+    *out = json_loads(file->plain, JSON_REJECT_DUPLICATES, &why);
+    if (!*out)
         return gsi_lines_fail(lines, error, GS_EFORMAT, "not JSON: %.100s", why.text);
+    return GS_OK;
+}
+
+gs_status gs_log_next(gs_log_row *row, int *more, gs_log_file *file, gs_error *error)
+{
+    gsi_lines *lines = &file->lines;
+    bool has_amax;
+    json_t *root = NULL;
+    gs_status status;
+    do {
+        json_decref(root); /* an event: doc/log.md */
+        status = next_object(&root, file, error);
+        if (status != GS_OK)
+            return status;
+    } while (root && json_object_get(root, "event"));
+    *more = root != NULL;
+    if (!root)
+        return GS_OK;
     *row = (gs_log_row){.line = lines->number};
     const json_t *scale = json_object_get(root, "scale");
     if (!json_is_object(root))

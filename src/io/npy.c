@@ -208,7 +208,7 @@ gs_status gsi_npy_header(const gs_source *s, gsi_entry *e, uint64_t *header, con
 gs_status gsi_open_npy(gs_source *s, gs_error *error)
 {
     const size_t most = GSI_NPY_PREFIX + GSI_NPY_HEADER;
-    const size_t n = s->size < most ? (size_t)s->size : most;
+    const size_t n = s->file.size < most ? (size_t)s->file.size : most;
     uint8_t *bytes = gsi_new(&s->heap, n);
     if (!bytes || !gsi_new_entries(s, 1)) {
         gsi_free(&s->heap, bytes);
@@ -219,7 +219,7 @@ gs_status gsi_open_npy(gs_source *s, gs_error *error)
     uint64_t header = 0;
     gs_status status = gsi_read_at(s, bytes, n, 0, error);
     if (status == GS_OK)
-        status = gsi_npy_header(s, e, &header, "", bytes, n, s->size, type, error);
+        status = gsi_npy_header(s, e, &header, "", bytes, n, s->file.size, type, error);
     gsi_free(&s->heap, bytes);
     if (status != GS_OK)
         return status;

@@ -187,11 +187,11 @@ static gs_status bad_zip(const gs_source *s, gs_error *error, const char *what)
 static gs_status find_directory(gs_source *s, directory *d, gs_error *error)
 {
     const size_t most = END_SIZE + MAX_COMMENT;
-    const size_t n = s->size < most ? (size_t)s->size : most;
+    const size_t n = s->file.size < most ? (size_t)s->file.size : most;
     uint8_t *tail = gsi_new(&s->heap, n);
     if (!tail)
         return gsi_no_memory(s, error);
-    gs_status status = gsi_read_at(s, tail, n, s->size - n, error);
+    gs_status status = gsi_read_at(s, tail, n, s->file.size - n, error);
     const uint8_t *end = NULL;
     for (size_t i = n; status == GS_OK && !end && i >= END_SIZE; i--) {
         const uint8_t *p = tail + i - END_SIZE;
@@ -202,7 +202,7 @@ static gs_status find_directory(gs_source *s, directory *d, gs_error *error)
     uint64_t at = 0;
     if (end) {
         memcpy(record, end, END_SIZE);
-        at = s->size - n + (uint64_t)(end - tail);
+        at = s->file.size - n + (uint64_t)(end - tail);
     }
     gsi_free(&s->heap, tail);
     if (status != GS_OK)

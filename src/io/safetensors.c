@@ -129,7 +129,7 @@ static gs_status check_layout(gs_source *s, uint64_t start, gs_error *error)
 {
     char shown[GSI_SHOWN];
     uint64_t at = 0;
-    const uint64_t data = s->size - start;
+    const uint64_t data = s->file.size - start;
     qsort(s->entries, s->count, sizeof *s->entries, by_offset);
     for (size_t i = 0; i < s->count; i++) {
         gs_entry *e = &s->entries[i].pub;
@@ -155,6 +155,30 @@ static gs_status check_layout(gs_source *s, uint64_t start, gs_error *error)
     return GS_OK;
 }
 
+static gs_status read_metadata(gs_source *s, json_t *info, gs_error *error)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(info))
+        return gsi_bad_file(s, error, GS_EFORMAT, "its __metadata__ is not an object");
+    s->texts = gsi_arena_new(&s->arena, json_object_size(info), sizeof *s->texts);
+    if (!s->texts)
+        return gsi_no_memory(s, error);
+    json_object_foreach(info, key, value)
+    {
+        if (!json_is_string(value))
+            return gsi_bad_file(s, error, GS_EFORMAT,
+                                "its __metadata__ holds something that is not a string");
+        gsi_text *text = &s->texts[s->n_texts];
+        text->key = gsi_keep_string(s, key, strlen(key));
+        text->value = gsi_keep_string(s, json_string_value(value), json_string_length(value));
+        if (!text->key || !text->value)
+            return gsi_no_memory(s, error);
+        s->n_texts++;
+    }
+    return GS_OK;
+}
+
 static gs_status read_header(gs_source *s, json_t *root, uint64_t start, gs_error *error)
 {
     const char *name;
@@ -163,19 +187,13 @@ static gs_status read_header(gs_source *s, json_t *root, uint64_t start, gs_erro
         return gsi_no_memory(s, error);
     json_object_foreach(root, name, info)
     {
-        if (strcmp(name, "__metadata__") == 0) {
-            const char *key;
-            json_t *value;
-            if (!json_is_object(info))
-                return gsi_bad_file(s, error, GS_EFORMAT, "its __metadata__ is not an object");
-            json_object_foreach(info, key, value) if (!json_is_string(value)) return gsi_bad_file(
-                s, error, GS_EFORMAT, "its __metadata__ holds something that is not a string");
-            continue;
-        }
-        const gs_status status = read_tensor(s, &s->entries[s->count], name, info, error);
+        const bool metadata = strcmp(name, "__metadata__") == 0;
+        const gs_status status = metadata
+                                     ? read_metadata(s, info, error)
+                                     : read_tensor(s, &s->entries[s->count], name, info, error);
         if (status != GS_OK)
             return status;
-        s->count++;
+        s->count += !metadata;
     }
     return check_layout(s, start, error);
 }
@@ -183,7 +201,7 @@ static gs_status read_header(gs_source *s, json_t *root, uint64_t start, gs_erro
 gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
 {
     uint8_t prefix[8];
-    if (s->size < sizeof prefix)
+    if (s->file.size < sizeof prefix)
         return gsi_bad_file(s, error, GS_EFORMAT, "ends within the length of its header");
     gs_status status = gsi_read_at(s, prefix, sizeof prefix, 0, error);
     if (status != GS_OK)
@@ -194,7 +212,7 @@ gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
                             "says that its header has %llu bytes; %d are"
                             " read at most",
                             (unsigned long long)length, (int)MAX_HEADER);
-    if (length > s->size - sizeof prefix)
+    if (length > s->file.size - sizeof prefix)
         return gsi_bad_file(s, error, GS_EFORMAT, "ends within its header");
     char *text = gsi_new(&s->heap, (size_t)length);
     if (!text)

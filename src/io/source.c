@@ -1,15 +1,11 @@
 /* Opening a file, telling its kind, and what the three readers share. */
 #include "io/io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- sentences ---- */
 
@@ -21,7 +17,7 @@ gs_status gsi_bad_file(const gs_source *s, gs_error *error, gs_status status, co
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return gsi_fail(error, status, "%s: %s", s->path, text);
+    return gsi_fail(error, status, "%s: %s", s->file.path, text);
 }
 
 gs_status gsi_no_memory(const gs_source *s, gs_error *error)
@@ -66,33 +62,11 @@ const char *gsi_show(char out[GSI_SHOWN], const char *name, size_t length)
     return out;
 }
 
-static void keep_path(gs_source *s, const char *path)
-{
-    const size_t n = strlen(path), room = sizeof s->path - 1;
-    const char *from = n > room ? path + n - room : path;
-    snprintf(s->path, sizeof s->path, "%s", from);
-    if (n > room)
-        memcpy(s->path, "...", 3);
-    for (char *p = s->path; *p; p++)
-        if ((uint8_t)*p < 0x20 || *p == 0x7F)
-            *p = '?';
-}
-
 /* ---- bytes and entries ---- */
 
 gs_status gsi_read_at(const gs_source *s, void *dst, size_t n, uint64_t offset, gs_error *error)
 {
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(s->fd, (char *)dst + done, n - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return gsi_bad_file(s, error, GS_EIO, "reading failed: %s", strerror(errno));
-        if (got == 0)
-            return gsi_bad_file(s, error, GS_EIO, "the file became shorter while it was read");
-        done += (size_t)got;
-    }
-    return GS_OK;
+    return gsi_file_read(&s->file, dst, n, offset, error);
 }
 
 bool gsi_new_entries(gs_source *s, size_t n)
@@ -193,25 +167,12 @@ static const struct kind *kind_of(const char *path, const uint8_t *start, size_t
 
 static gs_status open_file(gs_source *s, const char *path, gs_error *error)
 {
-    /* Not blocking: a FIFO without a writer must not hang the caller. */
-    s->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (s->fd < 0)
-        return gsi_bad_file(s, error, GS_EIO, "cannot be opened: %s", strerror(errno));
-    struct stat st;
-    if (fstat(s->fd, &st) != 0)
-        return gsi_bad_file(s, error, GS_EIO, "cannot be examined: %s", strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return gsi_bad_file(s, error, GS_EIO, "is %s, not a regular file",
-                            S_ISDIR(st.st_mode)    ? "a directory"
-                            : S_ISFIFO(st.st_mode) ? "a pipe"
-                                                   : "a device or socket");
-    if (st.st_size == 0)
-        return gsi_bad_file(s, error, GS_EFORMAT, "is empty");
-    s->size = (uint64_t)st.st_size;
-
+    gs_status status = gsi_file_open(&s->file, path, error);
+    if (status != GS_OK)
+        return status;
     uint8_t start[9];
-    const size_t n = s->size < sizeof start ? (size_t)s->size : sizeof start;
-    const gs_status status = gsi_read_at(s, start, n, 0, error);
+    const size_t n = s->file.size < sizeof start ? (size_t)s->file.size : sizeof start;
+    status = gsi_read_at(s, start, n, 0, error);
     if (status != GS_OK)
         return status;
     const struct kind *kind = kind_of(path, start, n);
@@ -231,9 +192,8 @@ gs_status gs_source_open(gs_source **out, const char *path, const gs_alloc *allo
     gs_source *s = gsi_new(&heap, sizeof *s);
     if (!s)
         return gsi_fail(error, GS_ENOMEM, "there is no memory to open a file");
-    *s = (gs_source){.heap = heap, .fd = -1};
+    *s = (gs_source){.heap = heap, .file.fd = -1};
     gsi_arena_init(&s->arena, &s->heap);
-    keep_path(s, path);
     const gs_status status = open_file(s, path, error);
     if (status == GS_OK)
         *out = s;
@@ -248,9 +208,8 @@ void gs_source_close(gs_source *s)
         return;
     gsi_close_npz(s);
     if (s->map)
-        munmap(s->map, (size_t)s->size);
-    if (s->fd >= 0)
-        close(s->fd);
+        munmap(s->map, (size_t)s->file.size);
+    gsi_file_close(&s->file);
     gsi_arena_free(&s->arena);
     gsi_heap heap = s->heap; /* the source lies in its own heap */
     gsi_free(&heap, s);
@@ -258,7 +217,7 @@ void gs_source_close(gs_source *s)
 
 const char *gs_source_format(const gs_source *s) { return s->format; }
 
-uint64_t gs_source_size(const gs_source *s) { return s->size; }
+uint64_t gs_source_size(const gs_source *s) { return s->file.size; }
 
 size_t gs_source_count(const gs_source *s) { return s->count; }
 
@@ -267,19 +226,27 @@ const gs_entry *gs_source_entry(const gs_source *s, size_t i)
     return i < s->count ? &s->entries[i].pub : NULL;
 }
 
+const char *gs_source_metadata(const gs_source *s, const char *key)
+{
+    for (size_t i = 0; i < s->n_texts; i++)
+        if (strcmp(s->texts[i].key, key) == 0)
+            return s->texts[i].value;
+    return NULL;
+}
+
 int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
 
 const void *gs_source_map(gs_source *s, size_t i)
 {
     const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
     if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap || e->pub.offset % e->item != 0 ||
-        s->size > SIZE_MAX)
+        s->file.size > SIZE_MAX)
         return NULL;
     if (!s->map) {
-        void *map = mmap(NULL, (size_t)s->size, PROT_READ, MAP_SHARED, s->fd, 0);
+        void *map = mmap(NULL, (size_t)s->file.size, PROT_READ, MAP_SHARED, s->file.fd, 0);
         if (map == MAP_FAILED)
             return NULL;
-        posix_madvise(map, (size_t)s->size, POSIX_MADV_SEQUENTIAL);
+        posix_madvise(map, (size_t)s->file.size, POSIX_MADV_SEQUENTIAL);
         s->map = map;
     }
     return (const char *)s->map + e->pub.offset;

@@ -19,24 +19,34 @@ static ptrdiff_t place(size_t y, size_t k, size_t length, const gs_patches *p)
     ptrdiff_t at = (ptrdiff_t)(y + p->pad) - (ptrdiff_t)k;
     if (!p->spread)
         at = (ptrdiff_t)(y * p->stride + k) - (ptrdiff_t)p->pad;
-    else if (at >= 0)
+    else if (at >= 0 && p->stride > 1)
         at = at % (ptrdiff_t)p->stride ? -1 : at / (ptrdiff_t)p->stride;
     return at < (ptrdiff_t)length ? at : -1;
 }
 
-static line find_line(const gs_patches *p, size_t row, size_t number)
+/* Where a row of patches is on the grid: divisions are made once a row, not once a line. */
+typedef struct spot {
+    size_t image, y, x;
+} spot;
+
+static spot find_spot(const gs_patches *p, size_t row)
 {
-    const size_t image = row / (p->rows_h * p->rows_w);
-    const size_t y = row / p->rows_w % p->rows_h, x = row % p->rows_w;
-    const ptrdiff_t iy = place(y, p->spread ? number / p->kw : number, p->h, p);
+    const size_t above = row / p->rows_w, image = above / p->rows_h;
+    return (spot){image, above - image * p->rows_h, row - above * p->rows_w};
+}
+
+/* Row ky of the filter there, or place kx of it. */
+static line find_line(const gs_patches *p, spot s, size_t ky, size_t kx)
+{
+    const ptrdiff_t iy = place(s.y, ky, p->h, p);
     if (iy < 0)
         return (line){0};
-    const ptrdiff_t above = (ptrdiff_t)(image * p->h + (size_t)iy) * (ptrdiff_t)p->w;
+    const ptrdiff_t above = (ptrdiff_t)(s.image * p->h + (size_t)iy) * (ptrdiff_t)p->w;
     if (p->spread) {
-        const ptrdiff_t ix = place(x, number % p->kw, p->w, p);
+        const ptrdiff_t ix = place(s.x, kx, p->w, p);
         return ix < 0 ? (line){0} : (line){(above + ix) * (ptrdiff_t)p->c, 0, p->c};
     }
-    const ptrdiff_t left = (ptrdiff_t)(x * p->stride) - (ptrdiff_t)p->pad;
+    const ptrdiff_t left = (ptrdiff_t)(s.x * p->stride) - (ptrdiff_t)p->pad;
     const ptrdiff_t right = (ptrdiff_t)p->w - left; /* filter columns up to the array's end */
     const size_t first = left < 0 ? min_size((size_t)-left, p->kw) : 0;
     const size_t last = right < 0 ? 0 : min_size((size_t)right, p->kw);
@@ -47,20 +57,27 @@ static line find_line(const gs_patches *p, size_t row, size_t number)
 static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_copy_fn *copy,
                          size_t row, size_t first, size_t n)
 {
-    const size_t length = line_length(x->patches);
-    for (size_t done = 0; done < n;) {
-        const size_t number = (first + done) / length, from = (first + done) % length;
+    const gs_patches *p = x->patches;
+    const size_t length = line_length(p), lines = p->spread ? p->kw : 1;
+    const size_t number = first / length;
+    const spot s = find_spot(p, row);
+    size_t ky = number / lines, kx = number - ky * lines, from = first - number * length;
+    for (size_t done = 0; done < n; from = 0) {
         const size_t take = min_size(length - from, n - done);
-        const line l = find_line(x->patches, row, number);
+        const line l = find_line(p, s, ky, kx);
         const size_t begin = min_size(max_size(l.begin, from), from + take);
         const size_t end = max_size(min_size(l.end, from + take), begin);
         float *out = dst + done;
-        memset(out, 0, (begin - from) * sizeof *out);
+        if (begin > from)
+            memset(out, 0, (begin - from) * sizeof *out);
         if (end > begin)
             copy(out + (begin - from), 0, gsi_at(data, x->dtype, (size_t)(l.at + (ptrdiff_t)begin)),
                  0, x->dtype, 1, end - begin, end - begin);
-        memset(out + (end - from), 0, (from + take - end) * sizeof *out);
+        if (from + take > end)
+            memset(out + (end - from), 0, (from + take - end) * sizeof *out);
         done += take;
+        kx = kx + 1 == lines ? 0 : kx + 1;
+        ky += kx == 0;
     }
 }
 

@@ -13,8 +13,10 @@ typedef struct head {
     gs_context *ctx;
     gs_store_entry *entries;
     gs_init *inits;
-    char (*names)[NAME];
-    size_t room;
+    gs_state_entry *states;
+    char (*names)[NAME]; /* of the entries, then of the states */
+    size_t room;         /* of each list */
+    size_t filled;       /* states that have a name */
 } head;
 
 enum { HEAD = (sizeof(head) + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN };
@@ -35,7 +37,8 @@ void gs_model_free(gs_model *model)
 
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
 {
-    const size_t each = sizeof(gs_store_entry) + sizeof(gs_init) + NAME;
+    const size_t each =
+        sizeof(gs_store_entry) + sizeof(gs_state_entry) + sizeof(gs_init) + 2 * NAME;
     size_t lists, floats, bytes;
     char *base = NULL;
     size = (size + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN;
@@ -51,6 +54,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
     char *at = base + HEAD + size; /* entries first: they are aligned most strictly */
     *h = (head){.ctx = ctx, .entries = (void *)at, .room = entries};
     at += entries * sizeof *h->entries;
+    h->states = (void *)at;
+    at += entries * sizeof *h->states;
     h->inits = (void *)at;
     at += entries * sizeof *h->inits;
     float *state = (void *)at;
@@ -60,7 +65,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
                         .entries = h->entries,
                         .inits = h->inits,
                         .state = states ? state : NULL,
-                        .states = states};
+                        .states = states,
+                        .state_entries = h->states};
     return model;
 }
 
@@ -78,6 +84,23 @@ void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const ch
     /* biases and norms, the vectors, are not decayed */
     h->entries[m->n] = (gs_store_entry){h->names[m->n], rows, cols, rows == 1 ? GS_NO_DECAY : 0};
     m->n++;
+}
+
+float *gsi_model_add_state(void *model, size_t count, const char *format, ...)
+{
+    head *h = head_of(model);
+    gs_model *m = model;
+    va_list args;
+    if (m->n_states == h->room || count > m->states - h->filled)
+        return NULL;
+    char *name = h->names[h->room + m->n_states];
+    va_start(args, format);
+    vsnprintf(name, NAME, format, args);
+    va_end(args);
+    float *state = m->state + h->filled;
+    h->states[m->n_states++] = (gs_state_entry){name, count};
+    h->filled += count;
+    return state;
 }
 
 /* The sum of eight uniform numbers of 16 bits: close to normal, integer work, the same everywhere;

@@ -8,7 +8,6 @@
 typedef struct cnn {
     gs_model base;
     gs_cnn_config config;
-    size_t filled; /* states, while it is built */
 } cnn;
 
 enum { STAGES = 3, BLOCKS_A_STAGE = 2, KERNEL = 3 };
@@ -92,13 +91,13 @@ static image add_conv(cnn *m, image x, size_t out, size_t kernel, size_t stride,
     const image y = {(x.h - 1) / stride + 1, (x.w - 1) / stride + 1, out};
     const double pixels = (double)y.h * (double)y.w;
     const double products = m->base.n ? 6 : 4; /* y, dw; dx but of the first */
-    float *state = m->base.state + m->filled;
     gsi_model_add(m, out, k, (gs_init){0, sqrtf(2 / (float)k)}, "%s.weight", conv);
     gsi_model_add(m, 1, out, (gs_init){1, 0}, "%s.weight", norm);
     gsi_model_add(m, 1, out, (gs_init){0, 0}, "%s.bias", norm);
+    gsi_model_add_state(m, out, "%s.running_mean", norm);
+    float *var = gsi_model_add_state(m, out, "%s.running_var", norm);
     for (size_t i = 0; i < out; i++)
-        state[out + i] = 1; /* var; mean is 0 */
-    m->filled += 2 * out;
+        var[i] = 1;
     m->base.flops += products * pixels * (double)k * (double)out;
     return y;
 }
@@ -156,9 +155,9 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
                         c->height, c->width);
     /* Channels of all norms, in units of filters: 1 + 2 + 4; or the stem, four a stage, and the
      * projections of two. */
-    const size_t norms = c->residual ? 1 + 4 * 7 + 6 : 7;
-    cnn *m = gsi_model_new(ctx, sizeof *m, c->residual ? 3 * (1 + 12 + 2) + 2 : 3 * 3 + 2,
-                           2 * norms * c->filters);
+    const size_t channels = (c->residual ? 1 + 4 * 7 + 6 : 7) * c->filters;
+    const size_t norms = c->residual ? 1 + 12 + 2 : 3;
+    cnn *m = gsi_model_new(ctx, sizeof *m, 3 * norms + 2, 2 * channels);
     if (!m)
         return GS_ENOMEM;
     m->base.forward = forward;

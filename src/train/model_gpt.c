@@ -40,6 +40,19 @@ static gs_value *feed_forward(const gpt *m, gs_tape *t, gs_value *x, const gs_we
     return gs_dropout(t, linear(t, x, w + MLP_PROJ), m->config.dropout);
 }
 
+typedef struct part {
+    const gpt *m;
+    const gs_weight *w;
+} part;
+
+static gs_value *run_block(const void *args, gs_tape *t, gs_value *x)
+{
+    const gpt *m = ((const part *)args)->m;
+    const gs_weight *w = ((const part *)args)->w;
+    x = gs_add(t, x, attend(m, t, norm(t, x, w + LN_1), w));
+    return gs_add(t, x, feed_forward(m, t, norm(t, x, w + LN_2), w));
+}
+
 static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 {
     const gpt *m = model;
@@ -53,12 +66,10 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     gs_value *x = gs_reshape(t, gs_embedding(t, gs_param(t, &w[WTE]), batch->ids, rows), 3, shape);
     x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions, batch->time));
     x = gs_dropout(t, x, c->dropout);
-    const gs_weight *b = w + BLOCKS;
-    for (size_t i = 0; i < c->layers; i++, b += PER_BLOCK) {
-        x = gs_add(t, x, attend(m, t, norm(t, x, b + LN_1), b));
-        x = gs_add(t, x, feed_forward(m, t, norm(t, x, b + LN_2), b));
-    }
-    x = norm(t, x, b);
+    part b = {m, w + BLOCKS};
+    for (size_t i = 0; i < c->layers; i++, b.w += PER_BLOCK)
+        x = gs_recompute(t, x, run_block, &b, sizeof b);
+    x = norm(t, x, b.w);
     gs_tape_layer(t, "lm_head");
     return gs_linear(t, x, gs_param(t, &w[WTE]), NULL);
 }

@@ -14,16 +14,18 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
                            gs_train_row *row)
 {
     double items = 0;
-    for (size_t i = 0; i < n; i++)
-        items += (double)micro[i].n;
-    row->loss = 0;
-    gs_stats_init(&row->stored);
-    for (size_t i = 0; i < n; i++) {
-        const double share = (double)micro[i].n / items / t->comm.size;
+    gs_status status = n == 0 ? gsi_items_of_all(t, &items) : GS_OK;
+    for (size_t i = 0; status == GS_OK && i < n; i++) {
+        gsi_grads_watch(t, i + 1 == n);
         gs_tape_begin(t->tape, 1, gsi_dropout_seed(t, i));
         gs_value *loss = t->model->forward(t->model, t->tape, &micro[i]);
         gsi_lap(t, row, GS_PHASE_FORWARD);
-        const gs_status status = gs_tape_backward(t->tape, loss, (float)(step->scale * share));
+        status = gsi_items_of_all(t, &items);
+        gsi_lap(t, row, GS_PHASE_COMM);
+        if (status != GS_OK)
+            break;
+        const double share = (double)micro[i].n / items;
+        status = gs_tape_backward(t->tape, loss, (float)(step->scale * share * t->loss_weight));
         gsi_lap(t, row, GS_PHASE_BACKWARD);
         if (status != GS_OK)
             return gs_tape_status(t->tape, &t->ctx->error);
@@ -32,33 +34,39 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
         gs_stats_merge(&row->stored, gs_tape_stats(t->tape));
         gsi_note_memory(&row->memory, gs_tape_memory(t->tape));
     }
-    return GS_OK;
+    row->items = (uint64_t)items;
+    return status;
 }
 
-/* Sums the gradients over the ranks and agrees on what each saw of its own, errors included. */
-static gs_status join_ranks(gs_trainer *t, gs_step *step, gs_train_row *row, gs_status mine)
+/* Sums the gradients over the ranks, each looks at its part, and all agree on what was seen, errors
+ * included. */
+static gs_status judge(gs_trainer *t, gs_step *step, gs_train_row *row, gs_status mine)
 {
-    double seen[] = {mine, step->forward, row->stored.inf > 0, row->stored.nan > 0,
-                     (double)row->stored.amax};
-    gs_status status = t->comm.max(t->comm.user, seen, GSI_COUNT(seen));
+    gsi_seen seen = {mine, step->forward, row->loss, row->stored, {0}};
+    gs_stats_init(&seen.grads);
+    gs_status status = gsi_grads_sum(t);
+    gsi_lap(t, row, GS_PHASE_COMM);
+    if (status == GS_OK && mine == GS_OK)
+        seen.status = gsi_grads_scan(t, &seen.grads);
+    gsi_lap(t, row, GS_PHASE_SCAN);
     if (status == GS_OK)
-        status = (gs_status)seen[0];
-    const gs_tensor grads = gs_store_grads(t->store);
-    float loss = (float)row->loss;
-    if (status == GS_OK && t->comm.size > 1)
-        status = t->comm.sum(t->comm.user, grads.data, grads.count);
-    if (status == GS_OK && t->comm.size > 1) {
-        status = t->comm.sum(t->comm.user, &loss, 1);
-        row->loss = (double)loss;
-    }
-    const gs_stats all = {.elements = row->stored.elements,
-                          .inf = seen[2] > 0,
-                          .nan = seen[3] > 0,
-                          .amax = (float)seen[4],
-                          .bad_tensor = GS_NONE,
-                          .bad_index = GS_NONE};
-    step->forward = seen[1] > 0;
-    gs_step_scan(step, &all);
+        status = gsi_agree(t, &seen);
+    if (status == GS_OK)
+        status = gsi_grads_exponents(t, step);
+    const gs_status end = gsi_grads_end(t);
+    status = status == GS_OK ? end : status;
+    gsi_lap(t, row, GS_PHASE_COMM);
+    row->loss = seen.loss;
+    row->stored = seen.stored;
+    step->forward = seen.forward != 0;
+    const gs_stats stored = {.elements = seen.stored.elements,
+                             .inf = seen.stored.inf > 0,
+                             .nan = seen.stored.nan > 0,
+                             .amax = seen.stored.amax,
+                             .bad_tensor = GS_NONE,
+                             .bad_index = GS_NONE};
+    gs_step_scan(step, &stored);
+    gs_step_scan(step, &seen.grads);
     return status;
 }
 
@@ -67,31 +75,33 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
     gs_train_row unread;
     gs_step step;
     t->ctx->error = (gs_error){0};
-    gs_status status = gsi_check_batch(t, micro, n);
+    gs_status mine = gsi_check_batch(t, micro, n);
     if (!row)
         row = &unread;
-    *row = (gs_train_row){.step = t->steps};
+    *row = (gs_train_row){.step = t->steps, .telemetry = t->telemetry};
+    const uint64_t sent = gsi_team_sent(t);
     gsi_keep_state(t);
     gsi_lap(t, NULL, GS_PHASE_CLEAR);
+    gs_status status = gsi_items_tell(t, micro, mine == GS_OK ? n : 0);
     do {
         gs_step_begin(&step, &t->scaler);
-        gs_optim_clear_grads(t->optim);
+        row->loss = 0;
+        gs_stats_init(&row->stored);
+        gsi_grads_begin(t);
         gsi_lap(t, row, GS_PHASE_CLEAR);
+        if (status == GS_OK && mine == GS_OK)
+            mine = run_batch(t, &step, micro, n, row);
         if (status == GS_OK)
-            status = run_batch(t, &step, micro, n, row);
-        status = join_ranks(t, &step, row, status);
-        gsi_lap(t, row, GS_PHASE_COMM);
-        if (status == GS_OK)
-            status = gs_optim_scan(t->optim, &step);
-        gsi_lap(t, row, GS_PHASE_SCAN);
-        if (status == GS_OK)
-            status = gsi_scan_exponents(t, &step);
+            status = judge(t, &step, row, mine);
         if (status != GS_OK)
             break;
         const gs_verdict verdict = gs_step_decide(&step, &t->scaler);
         gsi_lap(t, row, GS_PHASE_DECIDE);
         status = gs_optim_act(t->optim, &step, verdict, &row->report);
         gsi_lap(t, row, GS_PHASE_APPLY);
+        if (status == GS_OK && verdict.action == GS_APPLY)
+            status = gsi_team_share(t);
+        gsi_lap(t, row, GS_PHASE_COMM);
         if (status != GS_OK)
             break;
         if (verdict.action != GS_APPLY)
@@ -106,5 +116,8 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
     row->scale = step.scale;
     row->amax = (double)step.stats.amax * step.inverse;
     t->steps++;
-    return GS_OK;
+    status = gsi_team_compare(t);
+    gsi_lap(t, row, GS_PHASE_COMM);
+    row->sent = gsi_team_sent(t) - sent;
+    return status;
 }

@@ -1,15 +1,19 @@
 /* The trainer: its parts, made together and freed together, and what surrounds a step. */
-#include "train/train.h"
+#include "engine/engine.h"
+#include "train/team.h"
 
 #include <string.h>
 #include <time.h>
 
 /* ---- life ---- */
 
-static gs_store_types types_of(const gs_tape_config *tape)
+/* ZeRO-1 in O2 keeps f32 weights elsewhere, each rank its own. */
+static gs_store_types types_of(const gs_trainer_config *config, int ranks)
 {
+    const gs_tape_config *tape = &config->tape;
     const gs_dtype half = tape->mode == GS_O0 ? GS_F32 : tape->half;
-    const gs_dtype data = tape->mode == GS_O3 ? half : GS_F32;
+    const bool apart = tape->mode == GS_O2 && config->ranks.zero && ranks > 1;
+    const gs_dtype data = tape->mode == GS_O3 || apart ? half : GS_F32;
     return (gs_store_types){.data = data, .copy = half, .grad = GS_F32};
 }
 
@@ -29,7 +33,7 @@ static gs_status init_weights(gs_trainer *t)
     enum { BLOCK = 4096 };
     float block[BLOCK];
     for (size_t k = 0; k < t->model->n; k++) {
-        const gs_weight *w = &t->model->weights[k];
+        const gs_weight *w = &gs_store_weights(t->store, NULL)[k];
         const size_t count = w->rows * w->cols, size = w->dtype == GS_F32 ? 4 : 2;
         if (w->dtype == GS_F32) {
             gsi_init_fill(w->data, count, t->model->inits[k], t->seed, k, 0);
@@ -45,11 +49,16 @@ static gs_status init_weights(gs_trainer *t)
                 return status;
         }
     }
-    const gs_tensor data = gs_store_data(t->store);
-    const size_t bytes = data.count * (data.dtype == GS_F32 ? 4 : 2);
-    return t->comm.bcast(t->comm.user, data.data, bytes, 0);
+    return GS_OK;
 }
 
+static gs_status round_copies(gs_trainer *t)
+{
+    const gs_tensor data = gs_store_data(t->store), copies = gs_store_copies(t->store);
+    return copies.count ? gs_tensors_convert(t->ctx, &copies, &data, 1, NULL) : GS_OK;
+}
+
+/* No rank waits for another in here. */
 static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
 {
     gs_context *ctx = t->ctx;
@@ -59,26 +68,39 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
                                                             : "half=f16";
     size_t bytes;
     gs_status status = check_model(ctx, m);
+    if (t->loss_weight == 0)
+        t->loss_weight = 1;
+    if (!(t->loss_weight > 0 && t->loss_weight <= 0x1p60)) /* false for a NaN */
+        return gsi_fail(&ctx->error, GS_ERANGE, "the loss cannot be weighted by %g",
+                        t->loss_weight);
     if (status == GS_OK)
         status = gs_tape_create(&t->tape, ctx, &config->tape);
     if (status == GS_OK)
         status = gs_scaler_set(&t->scaler, half, &ctx->error);
     if (status == GS_OK)
-        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(&config->tape));
+        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(config, t->comm.size));
+    if (status == GS_OK)
+        status = gsi_team_create(t, config);
     if (status != GS_OK)
         return status;
-    m->weights = gs_store_weights(t->store, NULL);
+    m->weights = gsi_team_weights(t);
     if (m->states > 0) {
         if (!gsi_mul_size(&bytes, m->states, sizeof *t->kept) ||
             !(t->kept = gsi_new(&ctx->heap, bytes)))
             return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for %zu running statistics",
                             m->states);
     }
-    status = init_weights(t);
+    status = gsi_tape_fresh(t->tape, m->weights, m->n);
     if (status == GS_OK)
-        status = gs_trainer_sync(t);
+        status = init_weights(t);
     if (status == GS_OK)
-        status = gs_optim_create(&t->optim, ctx, m->weights, m->n, &config->optim);
+        gsi_shard_init(t);
+    if (status == GS_OK)
+        status = round_copies(t);
+    size_t n;
+    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    if (status == GS_OK)
+        status = gs_optim_create(&t->optim, ctx, stepped, n, &config->optim);
     return status;
 }
 
@@ -95,8 +117,18 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                       .model = model,
                       .scaler = config->scaler,
                       .comm = config->comm ? *config->comm : gs_comm_single(),
-                      .seed = config->seed};
-    const gs_status status = make_parts(t, config);
+                      .seed = config->seed,
+                      .loss_weight = config->loss_weight,
+                      .telemetry = config->tape.telemetry};
+    const size_t each = sizeof(gsi_seen) > sizeof(gs_error) ? sizeof(gsi_seen) : sizeof(gs_error);
+    t->meet = gsi_new(&ctx->heap, (size_t)t->comm.size * each);
+    if (!t->meet) {
+        gsi_free(&ctx->heap, t);
+        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
+    }
+    gs_status status = gsi_team_agree(t, make_parts(t, config), &ctx->error);
+    if (status == GS_OK)
+        status = gsi_team_compare_now(t);
     if (status != GS_OK) {
         gs_trainer_free(t);
         return status;
@@ -109,10 +141,12 @@ void gs_trainer_free(gs_trainer *trainer)
 {
     if (!trainer)
         return;
+    gsi_team_free(trainer);
     gs_optim_free(trainer->optim);
     gs_store_free(trainer->store);
     gs_tape_free(trainer->tape);
     gsi_free(&trainer->ctx->heap, trainer->kept);
+    gsi_free(&trainer->ctx->heap, trainer->meet);
     trainer->model->weights = NULL;
     gsi_free(&trainer->ctx->heap, trainer);
 }
@@ -124,8 +158,7 @@ gs_scaler *gs_trainer_scaler(gs_trainer *trainer) { return &trainer->scaler; }
 
 gs_status gs_trainer_sync(gs_trainer *trainer)
 {
-    const gs_tensor data = gs_store_data(trainer->store), copies = gs_store_copies(trainer->store);
-    return copies.count ? gs_tensors_convert(trainer->ctx, &copies, &data, 1, NULL) : GS_OK;
+    return trainer->team->zero ? gsi_shard_sync(trainer) : round_copies(trainer);
 }
 
 /* ---- around a step ---- */
@@ -133,6 +166,8 @@ gs_status gs_trainer_sync(gs_trainer *trainer)
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n)
 {
     gs_error *error = &t->ctx->error;
+    if (n == 0 && t->comm.size > 1)
+        return GS_OK;
     if (n == 0 || !micro)
         return gsi_fail(error, GS_ESIZE, "the batch is empty: it has no micro-batches");
     for (size_t i = 0; i < n; i++)
@@ -173,19 +208,6 @@ void gsi_note_memory(gs_memory *most, gs_memory memory)
     most->peak = most_of(most->peak, memory.peak);
 }
 
-gs_status gsi_scan_exponents(gs_trainer *t, gs_step *step)
-{
-    if (t->scaler.policy != GS_POLICY_HISTOGRAM)
-        return GS_OK;
-    gs_exponents x;
-    memset(&x, 0, sizeof x);
-    const gs_tensor grads = gs_store_grads(t->store);
-    const gs_status status = gs_tensors_exponents(t->ctx, &grads, 1, &x, NULL);
-    if (status == GS_OK)
-        gs_step_exponents(step, &t->scaler, &x);
-    return status;
-}
-
 void gsi_keep_state(gs_trainer *t)
 {
     if (t->kept)
@@ -203,9 +225,6 @@ gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status)
     gsi_restore_state(t);
     gs_step_abandon(step, &t->scaler);
     gs_optim_clear_grads(t->optim);
-    if (t->ctx->error.status != status)
-        gsi_fail(&t->ctx->error, status, "another rank could not run the step: %s",
-                 gs_status_meaning(status));
     return status;
 }
 

@@ -1,0 +1,122 @@
+/* data.h: data sets, and a loader that has the next batch ready.
+ *
+ *     gs_data *data;
+ *     gs_loader *loader;
+ *     const gs_batch *micro;
+ *     size_t n;
+ *     gs_data_open(&data, &(gs_data_config){.name = "fashion-mnist"}, NULL, &error);
+ *     gs_loader_create(&loader, data, &(gs_loader_config){.batch = 64, .seed = 1, .shuffle = 1},
+ *                      NULL, &error);
+ *     while (gs_loader_next(loader, &micro, &n, &error) == GS_OK)
+ *         gs_trainer_step(trainer, micro, n, &row);
+ *
+ * A data set is two lists of items, to train on and to validate with; an item is a function of its
+ * number. Files are checked against their real sizes, unpacked if they are packed, before memory is
+ * asked for; one that lies is refused with a sentence that names it.
+ */
+#ifndef GRADSCALE_DATA_H
+#define GRADSCALE_DATA_H
+
+#include "gradscale/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- data sets ---- */
+
+/* What an item is, as the arrays of gs_data_read and of a gs_batch:
+ *   CLASSES  x [height, width, channels], one target
+ *   TOKENS   ids [time], targets [time]: the token that follows each
+ *   PIXELS   x [height, width, channels], targets [height, width] */
+typedef enum gs_task { GS_TASK_CLASSES, GS_TASK_TOKENS, GS_TASK_PIXELS } gs_task;
+
+typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_split;
+
+/* name is one of these, or the path of a file or folder, whose content decides:
+ *
+ *   fashion-mnist  of Debian's package dataset-fashion-mnist, or the four files in `root`
+ *   self           the sources of this project, include/, src/ and tools/ of `root`, as bytes: the
+ *                  source tree, or PREFIX/share/gradscale where it is installed
+ *   shapes         discs, squares and triangles on noise, 32 x 32, a class a pixel: rendered,
+ * endless IDX            images and labels, as MNIST's; a folder with such files, or one's images
+ *   tokens         llm.c's .bin files, version 1, 16 bits a token; a folder of them
+ *   text           any other file, and the text files of any other folder in the order of their
+ *                  paths, a 0 after each; hidden and binary ones are passed over
+ *
+ * All but tokens may be packed by gzip. Images come with mean 0 and deviation 1 of each channel
+ * over the training set. Validation takes what the naming says is for it (t10k, test, val);
+ * otherwise a share that is the same for every seed: of images a random one, of tokens and text the
+ * end. */
+typedef struct gs_data_config {
+    const char *name;
+    const char *labels; /* the IDX labels; NULL: beside the images, "labels" for "images" */
+    const char *root;   /* see above */
+    size_t time;        /* tokens of an item; 0: 256 */
+    size_t vocabulary;  /* of token files; 0: GPT-2's 50257 */
+    uint64_t seed;      /* of shapes */
+    double valid;       /* the share held out; 0: 0.1 */
+} gs_data_config;
+
+typedef struct gs_data_info {
+    const char *name; /* lives as long as the set */
+    gs_task task;
+    size_t height, width, channels; /* of images; else 0 */
+    size_t classes;                 /* or the vocabulary */
+    size_t time;                    /* tokens of an item; else 0 */
+    uint64_t items[GS_SPLIT_COUNT]; /* UINT64_MAX: endless; a split may have none */
+} gs_data_info;
+
+typedef struct gs_data gs_data;
+
+/* alloc and error may be NULL. */
+GS_API gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_alloc *alloc,
+                              gs_error *error);
+GS_API const gs_data_info *gs_data_about(const gs_data *data);
+
+/* One item. Arrays that the task does not have are not looked at. Any number of threads at once. */
+GS_API gs_status gs_data_read(const gs_data *data, gs_split split, uint64_t item, float *x,
+                              int32_t *ids, int32_t *targets, gs_error *error);
+GS_API void gs_data_close(gs_data *data);
+
+/* ---- the loader ---- */
+
+/* A thread of the loader's reads ahead. What it reads is a pure function of seed and position: the
+ * order of an epoch is a permutation computed from them, never stored, the same whatever the
+ * threads and the ranks; an epoch shows every item once. */
+typedef struct gs_loader_config {
+    gs_split split;
+    size_t batch; /* items of a micro-batch of this rank */
+    size_t micro; /* micro-batches of a step; 0: 1 */
+    uint64_t seed;
+    int shuffle;    /* 0: in the order of the set */
+    int rank, size; /* size 0: alone */
+} gs_loader_config;
+
+typedef struct gs_loader gs_loader;
+
+/* The data must outlive it. */
+GS_API gs_status gs_loader_create(gs_loader **out, gs_data *data, const gs_loader_config *config,
+                                  const gs_alloc *alloc, gs_error *error);
+GS_API void gs_loader_free(gs_loader *loader);
+
+/* This rank's part of the next step, valid until the next call. The ranks together get
+ * batch * micro * size items, or what is left of the epoch, divided as evenly as can be: then
+ * micro-batches are fewer and the last one shorter, and *n is 0 where the ranks are more than the
+ * items. After an error the loader stands where it stood. */
+GS_API gs_status gs_loader_next(gs_loader *loader, const gs_batch **micro, size_t *n,
+                                gs_error *error);
+
+/* Where it stands: items that all ranks together have been given since the beginning; position
+ * divided by the items of the split is the epoch. Going there costs nothing. */
+GS_API uint64_t gs_loader_position(const gs_loader *loader);
+GS_API gs_status gs_loader_seek(gs_loader *loader, uint64_t items);
+
+/* Seconds that the last gs_loader_next waited for the thread. */
+GS_API double gs_loader_waited(const gs_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,63 @@
+#include "io/append.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static gs_status failed(const char *path, const char *what, gs_error *error)
+{
+    const int why = errno;
+    return gsi_fail(error, GS_EIO, "%.120s: %s%s", path, what, strerror(why));
+}
+
+gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_error *error)
+{
+    *file = (gsi_append){.fd = -1};
+    gsi_show_path(file->path, path);
+    struct stat about;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || fstat(fd, &about) != 0 ||
+        (S_ISREG(about.st_mode) && ftruncate(fd, (off_t)keep) != 0)) {
+        failed(path, "", error);
+        if (fd >= 0)
+            close(fd);
+        return GS_EIO;
+    }
+    file->fd = fd;
+    return GS_OK;
+}
+
+void gsi_append_close(gsi_append *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+}
+
+gs_status gsi_append_write(gsi_append *file, const void *bytes, size_t n, gs_error *error)
+{
+    if (file->fd < 0)
+        return GS_OK;
+    size_t done = 0;
+    while (done < n) {
+        const ssize_t wrote = write(file->fd, (const char *)bytes + done, n - done);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            break;
+        done += (size_t)wrote;
+    }
+    if (done == n)
+        return GS_OK;
+    failed(file->path, "writing failed: ", error);
+    struct stat about;
+    if (done > 0 && fstat(file->fd, &about) == 0 && S_ISREG(about.st_mode) &&
+        ftruncate(file->fd, about.st_size - (off_t)done) != 0)
+        gsi_fail(error, GS_EIO, "%s: a part of a line was written, then writing failed",
+                 file->path);
+    gsi_append_close(file);
+    return GS_EIO;
+}

@@ -1,0 +1,30 @@
+/* A regular file, open for reading, and sentences that begin with its name. */
+#ifndef GSI_IO_FILE_H
+#define GSI_IO_FILE_H
+
+#include "base/base.h"
+
+enum { GSI_SHOWN_PATH = 100 };
+
+typedef struct gsi_file {
+    int fd;
+    uint64_t size;
+    char path[GSI_SHOWN_PATH]; /* for sentences: the end of a long one */
+} gsi_file;
+
+/* Pipes, folders and devices are refused. After an error there is nothing to close. */
+gs_status gsi_file_open(gsi_file *file, const char *path, gs_error *error);
+void gsi_file_close(gsi_file *file);
+
+/* Exactly n bytes from `offset`, or a sentence. Any number of threads at once. */
+gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offset,
+                        gs_error *error);
+
+/* "path: sentence", returns the status. */
+gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,
+                        ...) GSI_PRINTF(4, 5);
+
+/* The end of a long path, fit for a sentence; returns out. */
+const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path);
+
+#endif

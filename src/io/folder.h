@@ -1,0 +1,27 @@
+/* The files below a folder, and names made of others. */
+#ifndef GSI_IO_FOLDER_H
+#define GSI_IO_FOLDER_H
+
+#include "base/base.h"
+
+enum { GSI_PATH = 4096 }; /* bytes of a path */
+
+/* The path with `to` for the last `from` in the name of the file; false: there is none. out may be
+ * path. */
+bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, const char *to);
+
+enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 100000 };
+
+typedef struct gsi_paths {
+    gsi_heap *heap;
+    char **list; /* [n] */
+    size_t n, room;
+} gsi_paths;
+
+/* Adds the regular files below `folder` that are not empty, sorted by their bytes. Names that begin
+ * with a dot are passed over, and links to folders, so that no file comes twice. More folders in
+ * each other, or more files, than above are refused. */
+gs_status gsi_paths_walk(gsi_paths *paths, const char *folder, gs_error *error);
+void gsi_paths_free(gsi_paths *paths);
+
+#endif

@@ -1,0 +1,154 @@
+/* Data sets: which kind a name means, and what all kinds have to check. */
+#include "train/data.h"
+#include "io/file.h"
+#include "io/stream.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The first that fits takes a path: text takes all that is left. */
+static const gsi_kind *const kinds[] = {&gsi_fashion_mnist, &gsi_self,      &gsi_shapes,
+                                        &gsi_idx_set,       &gsi_token_set, &gsi_text};
+
+enum { TIME = 256, MOST_TIME = 1 << 24 };
+static const double VALID = 0.1;
+
+size_t gsi_data_time(const gs_data_config *config) { return config->time ? config->time : TIME; }
+
+void gsi_data_split(gs_data *data, const gs_data_config *config, uint64_t all)
+{
+    const double share = config->valid > 0 ? config->valid : VALID;
+    uint64_t held = (uint64_t)((double)all * share + 0.5);
+    if (held == 0 && all > 1)
+        held = 1;
+    if (held >= all)
+        held = all > 0 ? all - 1 : 0;
+    data->info.items[GS_SPLIT_TRAIN] = all - held;
+    data->info.items[GS_SPLIT_VALID] = held;
+}
+
+/* ---- which kind ---- */
+
+static gs_status look(gsi_place *place, const char *path, gsi_heap *heap, gs_error *error)
+{
+    struct stat st;
+    char shown[sizeof((gsi_file *)0)->path];
+    *place = (gsi_place){.path = path};
+    gsi_show_path(shown, path);
+    if (stat(path, &st) != 0) {
+        if (errno == ENOENT && !strchr(path, '/'))
+            return gsi_fail(error, GS_ENAME,
+                            "%s: no data set has this name, and no file: there are fashion-mnist, "
+                            "self, shapes, and paths of IDX, token and text files and of folders",
+                            shown);
+        return gsi_fail(error, GS_EIO, "%s: %s", shown, strerror(errno));
+    }
+    place->folder = S_ISDIR(st.st_mode);
+    if (place->folder)
+        return GS_OK;
+    gsi_stream *s;
+    size_t got;
+    gs_status status = gsi_stream_open(&s, path, heap, error);
+    if (status == GS_OK)
+        status = gsi_stream_some(s, place->start, sizeof place->start, &got, error);
+    gsi_stream_close(s);
+    return status;
+}
+
+static gs_status choose(gs_data *data, const char *name, gs_error *error)
+{
+    gsi_place place;
+    for (size_t i = 0; i < GSI_COUNT(kinds) && !data->kind; i++)
+        if (kinds[i]->name && strcmp(name, kinds[i]->name) == 0)
+            data->kind = kinds[i];
+    if (data->kind)
+        return GS_OK;
+    const gs_status status = look(&place, name, &data->heap, error);
+    for (size_t i = 0; status == GS_OK && !data->kind; i++)
+        if (kinds[i]->fits && kinds[i]->fits(&place))
+            data->kind = kinds[i];
+    return status;
+}
+
+/* ---- life ---- */
+
+static gs_status check_config(const gs_data_config *c, gs_error *error)
+{
+    if (!c->name || !*c->name)
+        return gsi_fail(error, GS_ENULL, "the data set has no name");
+    if (c->time > MOST_TIME)
+        return gsi_fail(error, GS_ERANGE, "items of %zu tokens: at most %d", c->time, MOST_TIME);
+    if (c->vocabulary > 1 << 16)
+        return gsi_fail(error, GS_ERANGE, "a vocabulary of %zu: token files have at most %d",
+                        c->vocabulary, 1 << 16);
+    if (!(c->valid >= 0 && c->valid < 1))
+        return gsi_fail(error, GS_ERANGE, "the share held out is %g: at least 0, below 1",
+                        c->valid);
+    return GS_OK;
+}
+
+static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    gs_status status = choose(data, config->name, error);
+    if (status != GS_OK)
+        return status;
+    data->state = gsi_new(&data->heap, data->kind->state);
+    if (!data->state)
+        return gsi_fail(error, GS_ENOMEM, "%s: there is no memory to open it", data->name);
+    memset(data->state, 0, data->kind->state);
+    status = data->kind->open(data, config, error);
+    if (status == GS_OK && data->info.items[GS_SPLIT_TRAIN] == 0)
+        status = gsi_fail(error, GS_ESIZE, "%s: is too short for one item", data->name);
+    return status;
+}
+
+gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_alloc *alloc,
+                       gs_error *error)
+{
+    if (!out || !config)
+        return gsi_fail(error, GS_ENULL, "what to open is missing");
+    *out = NULL;
+    gs_status status = check_config(config, error);
+    if (status != GS_OK)
+        return status;
+    gsi_heap heap;
+    gsi_heap_init(&heap, alloc);
+    gs_data *data = gsi_new(&heap, sizeof *data);
+    if (!data)
+        return gsi_fail(error, GS_ENOMEM, "there is no memory to open a data set");
+    *data = (gs_data){.heap = heap};
+    gsi_show_path(data->name, config->name);
+    data->info.name = data->name;
+    status = open_kind(data, config, error);
+    if (status == GS_OK)
+        *out = data;
+    else
+        gs_data_close(data);
+    return status;
+}
+
+void gs_data_close(gs_data *data)
+{
+    if (!data)
+        return;
+    if (data->state)
+        data->kind->close(data);
+    gsi_free(&data->heap, data->state);
+    gsi_heap heap = data->heap; /* the set lies in its own heap */
+    gsi_free(&heap, data);
+}
+
+const gs_data_info *gs_data_about(const gs_data *data) { return &data->info; }
+
+gs_status gs_data_read(const gs_data *data, gs_split split, uint64_t item, float *x, int32_t *ids,
+                       int32_t *targets, gs_error *error)
+{
+    if (!data || !targets || !(data->info.task == GS_TASK_TOKENS ? (void *)ids : (void *)x))
+        return gsi_fail(error, GS_ENULL, "there is no array to read into");
+    if ((unsigned)split >= GS_SPLIT_COUNT || item >= data->info.items[split])
+        return gsi_fail(error, GS_ERANGE, "%s: has no item %llu", data->name,
+                        (unsigned long long)item);
+    return data->kind->read(data, split, item, x, ids, targets, error);
+}

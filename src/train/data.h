@@ -1,0 +1,48 @@
+/* What the kinds of data sets share. A kind is a row of functions; data.c has the list of them. */
+#ifndef GSI_TRAIN_DATA_H
+#define GSI_TRAIN_DATA_H
+
+#include "base/base.h"
+#include "gradscale/data.h"
+
+/* A file or folder that might be a data set. */
+typedef struct gsi_place {
+    const char *path;
+    bool folder;
+    uint8_t start[4]; /* of a file, unpacked; zeros beyond its end */
+} gsi_place;
+
+typedef struct gsi_kind {
+    const char *name;                     /* as users give it; NULL: a path is given */
+    bool (*fits)(const gsi_place *place); /* for those without a name: the first that fits */
+    size_t state;                         /* bytes, cleared */
+    /* Fills state and info. After an error close is called nevertheless. */
+    gs_status (*open)(gs_data *data, const gs_data_config *config, gs_error *error);
+    /* split and item are within their bounds. */
+    gs_status (*read)(const gs_data *data, gs_split split, uint64_t item, float *x, int32_t *ids,
+                      int32_t *targets, gs_error *error);
+    void (*close)(gs_data *data);
+} gsi_kind;
+
+extern const gsi_kind gsi_fashion_mnist, gsi_idx_set, gsi_self, gsi_text, gsi_token_set, gsi_shapes;
+
+struct gs_data {
+    gsi_heap heap;
+    const gsi_kind *kind;
+    void *state;
+    gs_data_info info;
+    char name[100];
+};
+
+/* ---- what kinds use ---- */
+
+/* config.time with its default; checked by gs_data_open. */
+size_t gsi_data_time(const gs_data_config *config);
+
+/* Divides `all` items: the share of config.valid, at least one of two, is for validation. */
+void gsi_data_split(gs_data *data, const gs_data_config *config, uint64_t all);
+
+/* Numbers below n, each once, for i = 0..n-1: a permutation that key and epoch choose. */
+uint64_t gsi_permute(uint64_t i, uint64_t n, uint64_t key, uint64_t epoch);
+
+#endif

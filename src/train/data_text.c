@@ -1,0 +1,142 @@
+/* Text as bytes: a file, the files of a folder one after the other, or this project's sources. An
+ * item is a window of `time` bytes and the byte after it; windows do not overlap, so an epoch
+ * predicts every byte once. */
+#include "train/data.h"
+#include "io/folder.h"
+#include "io/lines.h"
+#include "io/stream.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BYTES = 256, LOOKED_AT = 8000 };
+static const uint64_t MOST = (uint64_t)1 << 31; /* it is held in memory */
+
+typedef struct text {
+    uint8_t *bytes; /* [n] */
+    size_t n, room;
+} text;
+
+/* Appends a file. In a folder a file with a 0 near its beginning is taken for binary and passed
+ * over, as git does it, and a 0 marks the end of every other. */
+static gs_status add_file(gs_data *data, const char *path, bool in_folder, gs_error *error)
+{
+    text *t = data->state;
+    gsi_stream *s;
+    uint8_t start[LOOKED_AT];
+    size_t got = 0;
+    uint64_t size = 0;
+    gs_status status = gsi_stream_open(&s, path, &data->heap, error);
+    if (status == GS_OK && in_folder)
+        status = gsi_stream_some(s, start, sizeof start, &got, error);
+    if (status != GS_OK || memchr(start, 0, got)) {
+        gsi_stream_close(s);
+        return status;
+    }
+    gsi_stream_rewind(s);
+    status = gsi_stream_measure(s, MOST - t->n, &size, error);
+    if (status == GS_OK && size + in_folder > MOST - t->n)
+        status = gsi_file_fail(gsi_stream_file(s), error, GS_ESIZE,
+                               "the text is longer than the %llu bytes that are held in memory",
+                               (unsigned long long)MOST);
+    if (status == GS_OK &&
+        !gsi_grow(&data->heap, &t->bytes, &t->room, t->n + (size_t)size + in_folder, 1))
+        status = gsi_file_fail(gsi_stream_file(s), error, GS_ENOMEM,
+                               "there is no memory for its %llu bytes", (unsigned long long)size);
+    if (status == GS_OK) {
+        gsi_stream_rewind(s);
+        status = gsi_stream_read(s, t->bytes + t->n, (size_t)size, error);
+    }
+    if (status == GS_OK) {
+        t->n += (size_t)size;
+        if (in_folder)
+            t->bytes[t->n++] = 0;
+    }
+    gsi_stream_close(s);
+    return status;
+}
+
+static gs_status add_folder(gs_data *data, const char *folder, gs_error *error)
+{
+    gsi_paths paths = {.heap = &data->heap};
+    gs_status status = gsi_paths_walk(&paths, folder, error);
+    for (size_t i = 0; i < paths.n && status == GS_OK; i++)
+        status = add_file(data, paths.list[i], true, error);
+    gsi_paths_free(&paths);
+    return status;
+}
+
+static gs_status divide(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    const text *t = data->state;
+    const size_t time = gsi_data_time(config);
+    data->info.task = GS_TASK_TOKENS;
+    data->info.classes = BYTES;
+    data->info.time = time;
+    if (t->n <= time)
+        return gsi_fail(error, GS_ESIZE, "%s: has %zu bytes of text, and an item of %zu needs %zu",
+                        data->name, t->n, time, time + 1);
+    gsi_data_split(data, config, (t->n - 1) / time);
+    return GS_OK;
+}
+
+static gs_status open_text(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    struct stat st;
+    const bool folder = stat(config->name, &st) == 0 && S_ISDIR(st.st_mode);
+    const gs_status status =
+        folder ? add_folder(data, config->name, error) : add_file(data, config->name, false, error);
+    return status == GS_OK ? divide(data, config, error) : status;
+}
+
+static gs_status open_self(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    static const char *const parts[] = {"include", "src", "tools"};
+    char path[GSI_PATH];
+    if (!config->root)
+        return gsi_fail(error, GS_ENULL, "self: the folder of the sources is not given");
+    gs_status status = GS_OK;
+    for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
+        status = snprintf(path, sizeof path, "%s/%s", config->root, parts[i]) < GSI_PATH
+                     ? add_folder(data, path, error)
+                     : gsi_fail(error, GS_ESIZE, "self: the path of the sources is too long");
+    return status == GS_OK ? divide(data, config, error) : status;
+}
+
+static bool fits(const gsi_place *place)
+{
+    (void)place;
+    return true;
+}
+
+static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, float *x,
+                           int32_t *ids, int32_t *targets, gs_error *error)
+{
+    const text *t = data->state;
+    const size_t time = data->info.time;
+    (void)x;
+    (void)error;
+    if (split == GS_SPLIT_VALID)
+        item += data->info.items[GS_SPLIT_TRAIN];
+    const uint8_t *from = t->bytes + item * time;
+    for (size_t i = 0; i < time; i++) {
+        ids[i] = from[i];
+        targets[i] = from[i + 1];
+    }
+    return GS_OK;
+}
+
+static void close_text(gs_data *data)
+{
+    text *t = data->state;
+    gsi_free(&data->heap, t->bytes);
+}
+
+const gsi_kind gsi_text = {
+    .fits = fits, .state = sizeof(text), .open = open_text, .read = read_item, .close = close_text};
+const gsi_kind gsi_self = {.name = "self",
+                           .state = sizeof(text),
+                           .open = open_self,
+                           .read = read_item,
+                           .close = close_text};

@@ -1,0 +1,122 @@
+/* The writer of logs: its files. A log that goes on keeps its whole lines, and no file of others is
+ * cut. */
+#include "train/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of the JSON log that are whole lines. */
+static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
+{
+    FILE *file = fopen(path, "r");
+    *keep = 0;
+    if (!file)
+        return GS_OK;
+    uint64_t at = 0;
+    int c = getc(file);
+    const bool ours = c == EOF || c == '{';
+    for (; ours && c != EOF; c = getc(file)) {
+        at++;
+        if (c == '\n')
+            *keep = at;
+    }
+    fclose(file);
+    return ours ? GS_OK : gsi_fail(error, GS_EFORMAT, "%.120s: this is no log to go on with", path);
+}
+
+/* Bytes of the CSV that are its header and whole rows of steps up to `step`. */
+static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64_t step,
+                          gs_error *error)
+{
+    char row[1024];
+    FILE *file = fopen(path, "r");
+    *keep = 0;
+    if (!file)
+        return GS_OK;
+    gsi_log_header(l);
+    bool ours = !l->line.lost, header = true;
+    while (ours && fgets(row, sizeof row, file)) {
+        const size_t length = strlen(row);
+        if (length == 0 || row[length - 1] != '\n')
+            break;
+        if (header)
+            ours = length == l->line.n + 1 && memcmp(row, l->line.text, l->line.n) == 0;
+        else if (strtoull(row, NULL, 10) > step)
+            break;
+        header = false;
+        *keep += length;
+    }
+    fclose(file);
+    l->line.n = 0;
+    return ours ? GS_OK
+                : gsi_fail(error, GS_EFORMAT, "%.120s: this is no CSV log to go on with", path);
+}
+
+static gs_status open_files(gs_logger *l, const gs_logger_config *config, gs_error *error)
+{
+    uint64_t json = 0, csv = 0;
+    gs_status status = GS_OK;
+    if (config->resume && config->json)
+        status = keep_json(&json, config->json, error);
+    if (status == GS_OK && config->resume && config->csv)
+        status = keep_csv(l, &csv, config->csv, config->step, error);
+    if (status == GS_OK && config->json)
+        status = gsi_append_open(&l->json, config->json, json, error);
+    if (status == GS_OK && config->csv)
+        status = gsi_append_open(&l->csv, config->csv, csv, error);
+    if (status == GS_OK && config->tensorboard)
+        status = gsi_tfevents_open(&l->board, config->tensorboard, error);
+    l->fresh = json == 0;
+    if (status == GS_OK && config->csv && csv == 0) {
+        gsi_log_header(l);
+        status = gsi_log_write(l, &l->csv);
+    }
+    if (status == GS_OK && config->resume && json > 0 && gsi_log_event(l, "resume", config->step)) {
+        gsi_add_string(&l->line, "from", config->from);
+        status = gsi_log_end_event(l);
+    }
+    if (status == GS_OK && config->resume && l->board.fd >= 0)
+        status = gsi_tfevents_resume(&l->board, config->step, error);
+    if (l->error.status != GS_OK && error)
+        *error = l->error;
+    return status;
+}
+
+gs_status gs_logger_open(gs_logger **out, const gs_logger_config *config, const gs_alloc *alloc,
+                         gs_error *error)
+{
+    if (!out || !config)
+        return gsi_fail(error, GS_ENULL, "the settings of a log are NULL");
+    *out = NULL;
+    gsi_heap heap;
+    gsi_heap_init(&heap, alloc);
+    gs_logger *l = gsi_new(&heap, sizeof *l);
+    if (!l)
+        return gsi_fail(error, GS_ENOMEM, "no memory for a log");
+    *l = (gs_logger){.heap = heap, .json.fd = -1, .csv.fd = -1, .board.fd = -1};
+    l->line.heap = &l->heap;
+    const gs_status status = open_files(l, config, error);
+    if (status != GS_OK) {
+        gs_logger_close(l);
+        return status;
+    }
+    *out = l;
+    return GS_OK;
+}
+
+void gs_logger_close(gs_logger *l)
+{
+    if (!l)
+        return;
+    gsi_append_close(&l->json);
+    gsi_append_close(&l->csv);
+    gsi_append_close(&l->board);
+    gsi_heap heap = l->heap;
+    gsi_free(&heap, l->line.text);
+    gsi_free(&heap, l);
+}
+
+const gs_error *gs_logger_error(const gs_logger *l) { return &l->error; }
+
+int gs_logger_fresh(const gs_logger *l) { return l->fresh; }

@@ -1,0 +1,367 @@
+/* A folder of checkpoints, and a thread that writes them.
+ *
+ * (1) The job (image, copy, path, flags) is the caller's while `busy` is false and the thread's
+ *     while it is true. Only the caller allocates.
+ * (2) A file is removed only after a newer one is complete, and never the one just written.
+ * (3) What went wrong in the thread stays in `failed` until a call has told it.
+ *
+ *   save:    wait until not busy -> tell the last error, or: list, copy, set busy -> return
+ *   thread:  wait until busy -> write, link best, remove the oldest -> clear busy
+ */
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct gs_saver {
+    gsi_heap heap;
+    size_t keep;
+    char folder[GSI_PATH];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* busy or quit */
+    bool busy, quit;
+
+    gsi_image image;
+    char *copy; /* [room]: of the trainer's arrays */
+    size_t room;
+    uint64_t step;
+    unsigned flags;
+
+    gs_error failed; /* status GS_OK: nothing */
+    gs_saver_times times;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- names ---- */
+
+#define STEP_FILE "step-%08" PRIu64 ".safetensors"
+
+/* False: too long. */
+static bool join(char path[GSI_PATH], const char *folder, const char *name)
+{
+    const int n = snprintf(path, GSI_PATH, "%s/%s", folder, name);
+    return n >= 0 && n < GSI_PATH;
+}
+
+static bool step_path(char path[GSI_PATH], const char *folder, uint64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, STEP_FILE, step);
+    return join(path, folder, name);
+}
+
+/* Exactly what step_path writes. */
+static bool is_step(const char *name, uint64_t *step)
+{
+    char again[64];
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    *step = strtoull(name + 5, NULL, 10);
+    snprintf(again, sizeof again, STEP_FILE, *step);
+    return strcmp(name, again) == 0;
+}
+
+typedef struct folder_list {
+    size_t count;
+    uint64_t oldest, newest;
+} folder_list;
+
+/* The files of steps up to `last`. False: the folder cannot be read. */
+static bool list_steps(folder_list *list, const char *folder, uint64_t last)
+{
+    DIR *dir = opendir(folder);
+    uint64_t step;
+    *list = (folder_list){0, UINT64_MAX, 0};
+    if (!dir)
+        return false;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (is_step(e->d_name, &step) && step <= last) {
+            list->count++;
+            list->oldest = step < list->oldest ? step : list->oldest;
+            list->newest = step > list->newest ? step : list->newest;
+        }
+    closedir(dir);
+    return true;
+}
+
+/* ---- the thread ---- */
+
+/* One at a time is the usual case. */
+static void remove_oldest(const gs_saver *s)
+{
+    folder_list list;
+    char path[GSI_PATH];
+    while (s->keep > 0 && list_steps(&list, s->folder, s->step) && list.count > s->keep)
+        if (!step_path(path, s->folder, list.oldest) || unlink(path) != 0)
+            return;
+}
+
+static gs_status write_files(const gs_saver *s, gs_error *error)
+{
+    char path[GSI_PATH], best[GSI_PATH];
+    if (!step_path(path, s->folder, s->step) || !join(best, s->folder, "best.safetensors"))
+        return gsi_fail(error, GS_ESIZE, "the path of the folder is too long");
+    gs_status status = gsi_image_write(&s->image, path, error);
+    if (status == GS_OK && s->flags & GS_SAVE_BEST && !gsi_replace_by_link(best, path))
+        status = gsi_image_write(&s->image, best, error);
+    if (status == GS_OK)
+        remove_oldest(s);
+    return status;
+}
+
+static void *thread_main(void *arg)
+{
+    gs_saver *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->busy && !s->quit)
+            pthread_cond_wait(&s->changed, &s->lock);
+        if (!s->busy)
+            break;
+        pthread_mutex_unlock(&s->lock);
+        gs_error error = {0};
+        const double start = now();
+        const gs_status status = write_files(s, &error);
+        const double took = now() - start;
+        pthread_mutex_lock(&s->lock);
+        if (status == GS_OK) {
+            s->times.wrote = took;
+            s->times.bytes = s->image.length + s->image.bytes + GSI_CHECKSUM_BYTES;
+        } else {
+            s->failed = error;
+        }
+        s->busy = false;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Signals are for the caller's threads; a file that grows too large is an error here, not SIGXFSZ.
+ */
+static bool start_thread(gs_saver *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&s->thread, NULL, thread_main, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+/* ---- life ---- */
+
+gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep, const gs_alloc *alloc,
+                          gs_error *error)
+{
+    char path[GSI_PATH];
+    gsi_heap heap;
+    if (!out || !folder)
+        return gsi_fail(error, GS_ENULL, "there is no folder to save to");
+    *out = NULL;
+    gs_status status = gsi_make_folder(folder, error);
+    if (status != GS_OK)
+        return status;
+    if (!step_path(path, folder, UINT64_MAX))
+        return gsi_fail(error, GS_ESIZE, "the path of the folder is too long");
+    gsi_remove_temporaries(folder, NULL);
+    gsi_heap_init(&heap, alloc);
+    gs_saver *s = gsi_new(&heap, sizeof *s);
+    if (!s)
+        return gsi_fail(error, GS_ENOMEM, "no memory for a saver");
+    *s = (gs_saver){.heap = heap, .keep = keep};
+    strcpy(s->folder, folder);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    if (!start_thread(s)) {
+        gsi_free(&heap, s);
+        return gsi_fail(error, GS_ETHREAD, "the thread that saves could not be started");
+    }
+    *out = s;
+    return GS_OK;
+}
+
+void gs_saver_free(gs_saver *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    gsi_image_free(&s->image);
+    gsi_free(&s->heap, s->copy);
+    gsi_heap heap = s->heap;
+    gsi_free(&heap, s);
+}
+
+/* ---- saving ---- */
+
+gs_status gs_saver_wait(gs_saver *s, gs_error *error)
+{
+    if (!s)
+        return gsi_fail(error, GS_ENULL, "there is no saver to wait for");
+    pthread_mutex_lock(&s->lock);
+    while (s->busy)
+        pthread_cond_wait(&s->changed, &s->lock);
+    const gs_error failed = s->failed;
+    s->failed = (gs_error){0};
+    pthread_mutex_unlock(&s->lock);
+    return failed.status == GS_OK ? GS_OK : gsi_fail(error, failed.status, "%s", failed.text);
+}
+
+gs_saver_times gs_saver_times_of(gs_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const gs_saver_times times = s->times;
+    pthread_mutex_unlock(&s->lock);
+    return times;
+}
+
+typedef struct copying {
+    const gsi_image *image;
+    char *to;
+} copying;
+
+enum { PIECE = 1 << 22 };
+
+/* Bytes [i * PIECE, (i + 1) * PIECE) of all tensors in a row. */
+static void copy_piece(void *arg, size_t i)
+{
+    const copying *c = arg;
+    const gsi_image *image = c->image;
+    uint64_t at = (uint64_t)i * PIECE;
+    const uint64_t end = image->bytes - at < PIECE ? image->bytes : at + PIECE;
+    size_t low = 0, high = image->n;
+    while (high - low > 1) { /* the tensor that `at` is in */
+        const size_t middle = low + (high - low) / 2;
+        *(image->list[middle].at <= at ? &low : &high) = middle;
+    }
+    for (size_t k = low; at < end; k++) {
+        const gsi_tensor *x = &image->list[k];
+        const uint64_t after = x->at + x->count * gs_format_of(x->dtype)->bytes;
+        const uint64_t stop = after < end ? after : end;
+        memcpy(c->to + at, (const char *)x->data + (at - x->at), (size_t)(stop - at));
+        at = stop;
+    }
+}
+
+/* False: there is no memory. */
+static bool copy_state(gs_saver *s, const gs_trainer *t)
+{
+    gsi_image *image = &s->image;
+    if (s->room < image->bytes) {
+        gsi_free(&s->heap, s->copy);
+        s->copy = image->bytes <= SIZE_MAX ? gsi_new(&s->heap, (size_t)image->bytes) : NULL;
+        s->room = s->copy ? (size_t)image->bytes : 0;
+    }
+    if (!s->copy)
+        return false;
+    copying c = {image, s->copy};
+    const gs_parallel *threads = &t->ctx->parallel;
+    threads->run(threads->user, (size_t)((image->bytes + PIECE - 1) / PIECE), copy_piece, &c);
+    for (size_t i = 0; i < image->n; i++)
+        image->list[i].data = s->copy + image->list[i].at;
+    gsi_free(image->heap, image->block);
+    image->block = NULL;
+    return true;
+}
+
+/* What a rank that does not write has to do: to give its parts of a sharded state. */
+static gs_status give_parts(gs_trainer *t, gs_status mine, gs_error *error)
+{
+    gsi_image none = {.heap = &t->ctx->heap};
+    return gsi_image_gather(&none, t, mine, false, error);
+}
+
+gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *about,
+                        unsigned flags, gs_error *error)
+{
+    const double start = now();
+    if (!trainer || !about)
+        return gsi_fail(error, GS_ENULL, "there is no trainer to save, or nothing is said of it");
+    if (!s && trainer->comm.rank > 0)
+        return give_parts(trainer, GS_OK, error);
+    gs_status status = gs_saver_wait(s, error);
+    if (status != GS_OK)
+        return give_parts(trainer, status, error);
+    const double waited = now();
+    gsi_image_free(&s->image);
+    status = gsi_image_list(&s->image, &s->heap, trainer, error);
+    status = gsi_image_gather(&s->image, trainer, status, true, error);
+    if (status == GS_OK)
+        status = gsi_image_describe(&s->image, trainer, about, error);
+    if (status != GS_OK)
+        return status;
+    /* without the memory to copy, the caller is held until all is written */
+    const bool copied = copy_state(s, trainer);
+    s->step = about->step;
+    s->flags = flags;
+    pthread_mutex_lock(&s->lock);
+    s->times.waited = waited - start;
+    s->times.copied = now() - waited;
+    s->busy = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return copied ? GS_OK : gs_saver_wait(s, error);
+}
+
+/* ---- finding ---- */
+
+gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error)
+{
+    char found[GSI_PATH], shown[GSI_SHOWN_PATH];
+    gs_error damage = {0}, first = {0};
+    size_t passed = 0;
+    if (!folder || !path)
+        return gsi_fail(error, GS_ENULL, "there is no folder to look in, or no room for a path");
+    gsi_show_path(shown, folder);
+    for (uint64_t last = UINT64_MAX;; passed++) {
+        folder_list list;
+        if (!list_steps(&list, folder, last))
+            return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
+        if (list.count == 0)
+            return gsi_fail(error, GS_ENAME,
+                            passed ? "%s: none of its %zu checkpoints is intact: %.100s"
+                                   : "%s: holds no checkpoint",
+                            shown, passed, first.text);
+        if (!step_path(found, folder, list.newest) || strlen(found) >= room)
+            return gsi_fail(error, GS_ESIZE, "%s: the path is too long", shown);
+        const gs_status status = gs_checkpoint_verify(found, &damage);
+        if (status == GS_OK)
+            break;
+        if (status == GS_ENOMEM)
+            return gsi_fail(error, status, "%s", damage.text);
+        if (passed == 0)
+            first = damage;
+        if (list.newest == 0)
+            return gsi_fail(error, GS_ENAME, "%s: none of its %zu checkpoints is intact: %.100s",
+                            shown, passed + 1, first.text);
+        last = list.newest - 1;
+    }
+    strcpy(path, found);
+    if (error)
+        *error = (gs_error){0};
+    if (passed > 0)
+        gsi_fail(error, first.status, "%.180s; an older one is taken", first.text);
+    return GS_OK;
+}

@@ -1,0 +1,49 @@
+/* What team.c and shard.c share. */
+#ifndef GSI_TEAM_H
+#define GSI_TEAM_H
+
+#include "train/train.h"
+
+/* Elements [first, first + count) of a weight: a rank has the parts of all weights that lie in its
+ * pieces of the buckets. Alone, the weights themselves. */
+typedef struct gsi_part {
+    size_t weight, first, count;
+} gsi_part;
+
+/* ZeRO-1. Where O2 has half copies, the store holds those alone, as its data; f32 weights are here.
+ * Vectors (norms, biases) are read in f32, so every rank has all of them. */
+typedef struct gsi_shard {
+    bool apart;         /* f32 weights are here */
+    gs_weight *weights; /* [model->n], apart: what the model reads */
+    gs_weight *stepped; /* [parts] */
+    char (*names)[80];  /* [parts]: "weight[first]" */
+    float *masters;     /* of this rank's parts of matrices, in order */
+    float *vectors;     /* all of them, in order */
+    size_t *vector_at;  /* [model->n]: where each begins */
+    float *packed;      /* [size][pack]: each rank's parts of vectors */
+    size_t pack;
+} gsi_shard;
+
+struct gsi_team {
+    gs_ranks how;
+    bool zero;
+    gs_reducer *reducer; /* NULL: alone */
+    size_t n_parts;
+    gsi_part *parts;
+    gs_tensor *own; /* [n_parts]: their gradients */
+    size_t *starts; /* [model->n + 1]: of the weights, in the flat arrays */
+    uint64_t *told; /* [size]: items */
+    int request;    /* of told */
+    bool asked;     /* the request has not ended */
+    double items;
+    gsi_shard shard;
+};
+
+/* The parts of a rank, in order; returns how many. out may be NULL. */
+size_t gsi_parts_of(const gs_trainer *t, int rank, gsi_part *out);
+
+gs_status gsi_shard_create(gs_trainer *t, const gs_trainer_config *config);
+void gsi_shard_free(gs_trainer *t);
+gs_status gsi_shard_gather(gs_trainer *t);
+
+#endif

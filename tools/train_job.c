@@ -1,0 +1,200 @@
+/* A job, from its options: model, trainer, loader; then logs and checkpoints, which come last so
+ * that nothing is overwritten by a run that cannot begin. */
+#include "ranks.h"
+#include "train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- scaler and optimizer ---- */
+
+static bool is_optim_key(const char *item)
+{
+    const size_t length = strcspn(item, "=");
+    for (size_t i = 0; gs_optim_key(i); i++)
+        if (strlen(gs_optim_key(i)) == length && strncmp(item, gs_optim_key(i), length) == 0)
+            return true;
+    return false;
+}
+
+static int make_settings(train_job *j, gs_trainer_config *config)
+{
+    const train_options *o = &j->o;
+    gs_error error = {0};
+    char list[TRAIN_LINE];
+    const char *option = "--optimizer";
+    gs_status status = gs_optim_config_init(&config->optim, o->optimizer, &error);
+    if (status == GS_OK) {
+        option = "--schedule";
+        snprintf(list, sizeof list,
+                 "lr=%.17g clip_norm=%.17g seed=%llu warmup=%llu total=%llu schedule=%s", o->lr,
+                 o->clip, (unsigned long long)o->seed, (unsigned long long)o->warmup,
+                 (unsigned long long)o->steps, o->schedule);
+        status = gs_optim_config_set(&config->optim, list, &error);
+    }
+    if (status == GS_OK) {
+        option = "--scaler";
+        status = gs_scaler_init(&config->scaler, o->scaler, &error);
+    }
+    if (status == GS_OK && o->on_overflow) {
+        option = "--on-overflow";
+        snprintf(list, sizeof list, "on_overflow=%.100s", o->on_overflow);
+        status = gs_scaler_set(&config->scaler, list, &error);
+    }
+    for (size_t i = 0; status == GS_OK && i < o->set.count; i++) {
+        option = "--set";
+        status = is_optim_key(o->set.items[i])
+                     ? gs_optim_config_set(&config->optim, o->set.items[i], &error)
+                     : gs_scaler_set(&config->scaler, o->set.items[i], &error);
+    }
+    j->optim = config->optim;
+    return status == GS_OK ? CLI_GO : cli_fail("%s: %s", option, error.text);
+}
+
+/* ---- the rest ---- */
+
+uint64_t train_job_parameters(const train_job *j)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < j->model->n; i++)
+        sum += j->model->entries[i].rows * j->model->entries[i].cols;
+    return sum;
+}
+
+/* Master, copy, gradient, two moments: what the weights take, before anything is allocated. */
+static int check_memory(const train_job *j)
+{
+    const double weights = (double)train_job_parameters(j), ranks = (double)ranks_here();
+    const double each = j->o.zero ? 6 + 12.0 / j->comm.size : 18;
+    const double bytes = each * weights * ranks, free = cli_memory_free();
+    if (bytes <= free)
+        return CLI_GO;
+    return cli_fail("%s has %.3g weights and needs %.1f GB%s, and %.1f GB of memory are free",
+                    j->line, weights, bytes / 1e9, ranks > 1 ? " for all ranks here" : "",
+                    free / 1e9);
+}
+
+static int load(train_job *j, const char *checkpoint)
+{
+    gs_error error = {0};
+    j->about.model = j->line;
+    gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
+    if (status == GS_OK)
+        status = gs_loader_seek(j->loader, j->about.items);
+    j->about.config = j->config;
+    j->about.model = j->line;
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+static int make_model(train_job *j, gs_trainer_config *config)
+{
+    int code = make_settings(j, config);
+    cli_machine machine = j->o.machine;
+    if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
+        machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
+    if (code == CLI_GO)
+        code = cli_context(&j->ctx, &machine);
+    if (code != CLI_GO)
+        return code;
+    const gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
+    return status == GS_OK ? check_memory(j) : cli_fail_status(status, gs_context_error(j->ctx));
+}
+
+static int make_loader(train_job *j)
+{
+    const train_options *o = &j->o;
+    gs_error error = {0};
+    const gs_loader_config order = {.split = GS_SPLIT_TRAIN,
+                                    .batch = (size_t)o->batch,
+                                    .micro = (size_t)o->accumulate,
+                                    .seed = o->seed,
+                                    .shuffle = 1,
+                                    .rank = j->comm.rank,
+                                    .size = j->comm.size};
+    const gs_status status = gs_loader_create(&j->loader, j->data, &order, NULL, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+/* Ranks meet in making the trainer and in loading: before, all must have come as far. */
+int train_job_make(train_job *j, const char *checkpoint)
+{
+    static const gs_dtype wires[] = {GS_F32, GS_F16, GS_BF16};
+    const train_options *o = &j->o;
+    gs_trainer_config config = {
+        .tape = {.mode = (gs_mode)(o->mode - 1),
+                 .half = j->half,
+                 .wgrad_f32 = o->wgrad,
+                 .recompute = o->recompute,
+                 .telemetry = o->telemetry_every > 0},
+        .comm = &j->comm,
+        .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
+        .seed = o->seed,
+        .loss_weight = o->loss_weight};
+    int code = ranks_agree(make_model(j, &config), NULL);
+    if (code != CLI_GO)
+        return code;
+    const gs_status status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
+    if (status != GS_OK)
+        return cli_fail_status(status, gs_context_error(j->ctx));
+    code = ranks_agree(make_loader(j), NULL);
+    if (code != CLI_GO)
+        return code;
+    j->about = (gs_checkpoint){.config = j->config, .model = j->line, .best = (double)NAN};
+    return *checkpoint ? load(j, checkpoint) : CLI_GO;
+}
+
+/* A folder with the checkpoints of another run is not to be mixed with this one's. */
+static int open_saver(train_job *j, const char *checkpoint)
+{
+    char path[4096];
+    gs_error error = {0};
+    const char *folder = j->o.checkpoint;
+    if (!*checkpoint && gs_saver_newest(folder, path, sizeof path, &error) == GS_OK)
+        return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
+                        "with it, or name another folder",
+                        folder);
+    const gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+int train_job_write(train_job *j, const char *checkpoint)
+{
+    const train_options *o = &j->o;
+    gs_error error = {0};
+    const bool resume = *checkpoint;
+    if (j->comm.rank > 0) /* one rank speaks for all */
+        return CLI_GO;
+    int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
+        return code;
+    const gs_logger_config config = {.json = o->log,
+                                     .csv = o->csv,
+                                     .tensorboard = o->tensorboard,
+                                     .resume = resume,
+                                     .step = j->about.step,
+                                     .from = resume ? checkpoint : NULL};
+    const gs_status status = gs_logger_open(&j->log, &config, NULL, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+void train_job_close(train_job *j)
+{
+    gs_logger_close(j->log);
+    gs_saver_free(j->saver);
+    gs_loader_free(j->loader);
+    gs_trainer_free(j->trainer);
+    gs_model_free(j->model);
+    gs_data_close(j->data);
+    gs_context_free(j->ctx);
+    free(j->config);
+}
+
+train_bytes train_job_bytes(const train_job *j, gs_memory tape)
+{
+    const gs_held held = gs_trainer_held(j->trainer);
+    return (train_bytes){.weights = held.weights,
+                         .optimizer = held.optimizer,
+                         .gradients = held.gradients + tape.gradients,
+                         .activations = tape.activations};
+}
