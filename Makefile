@@ -206,11 +206,16 @@ export PC_gradscale := $(call pkgconfig,gradscale,Loss scaling for mixed-precisi
 export PC_gradscale_train := $(call pkgconfig,gradscale_train,Mixed-precision training: data sets$(comma) checkpoints$(comma) the step,gradscale = $(VERSION),$(TRAIN_LIBS))
 export PC_gradscale_mpi := $(call pkgconfig,gradscale_mpi,Mixed-precision training on several machines,gradscale = $(VERSION),$(MPI_LIBS))
 
+# `gradscale train --data self` reads them.
+SOURCES := $(wildcard include/gradscale/* src/*/* tools/*)
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
 	install -m 644 $(STATIC) $(SHARED) $(DESTDIR)$(LIBDIR)
 	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
+	@for file in $(SOURCES); do \
+	    install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/gradscale/$$file || exit 1; done
 	@for part in $(PARTS); do \
 	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so.$(MAJOR) && \
 	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so && \
@@ -218,7 +223,7 @@ install: all
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale
-	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale
+	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(PREFIX)/share/gradscale
 	@for part in $(PARTS); do \
 	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
 	        $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done

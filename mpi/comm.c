@@ -22,7 +22,7 @@ enum { SLOTS = 32 }; /* requests at a time; the reducer has 4 of each kind */
 typedef struct slot {
     MPI_Request request;
     int used;
-    int *counts, *starts;     /* [size]: the blocks of the array */
+    int *counts, *starts;       /* [size]: the blocks of the array */
     int *to_counts, *to_starts; /* [size]: an exchange's other side */
 } slot;
 
@@ -93,13 +93,17 @@ static gs_status call_the_roll(gs_mpi *m)
     char names[160] = "";
     for (int r = 0; r < size; r++)
         if (answers[r] != MPI_REQUEST_NULL && silent++ < NAMED)
-            used += snprintf(names + used, sizeof names - (size_t)used, silent > 1 ? ", %d" : " %d",
-                             r);
+            used +=
+                snprintf(names + used, sizeof names - (size_t)used, silent > 1 ? ", %d" : " %d", r);
     if (silent == 0)
         return fail(&m->error, GS_ERANK, "nothing has moved between the ranks for %g s",
                     m->timeout);
     return fail(&m->error, GS_ERANK, "rank%s%s%s not answered for %g s", silent > 1 ? "s" : "",
-                names, silent > NAMED ? ", ... have" : silent > 1 ? " have" : " has", m->timeout);
+                names,
+                silent > NAMED ? ", ... have"
+                : silent > 1   ? " have"
+                               : " has",
+                m->timeout);
 }
 
 /* ---- the four entries ---- */
@@ -263,8 +267,7 @@ gs_status gs_mpi_open(gs_mpi **out, const gs_mpi_config *config, gs_error *error
     if (!m)
         return fail(error, GS_ENOMEM, "no memory for a network of %d ranks", size);
     memset(m, 0, bytes);
-    m->comm = (gs_comm){m,          rank,     size,      mpi_exchange,
-                        mpi_gather, mpi_done, mpi_bcast, &m->error};
+    m->comm = (gs_comm){m, rank, size, mpi_exchange, mpi_gather, mpi_done, mpi_bcast, &m->error};
     m->alloc = alloc;
     m->bytes = bytes;
     m->timeout = config->timeout > 0 ? config->timeout : 300;

@@ -92,7 +92,7 @@ static unsigned char *new_room(void)
 /* The trial that is set up: sizes, types, arrays by number. */
 static struct trial {
     fill_kind kind;
-    size_t n, rows, cols, stride;
+    size_t n, rows, cols, stride, first;
     bool fixed; /* timing: all arrays of one type, none in place */
     gs_dtype fixed_type;
     array a[ARRAYS];
@@ -325,6 +325,33 @@ static void setup_softmax_backward(void)
 static uint32_t call_softmax_backward(any_fn *fn, int s)
 {
     return ((gsi_softmax_backward_fn *)fn)(out(dst, s), in(0, s), in(1, s), t.rows, t.cols);
+}
+
+static void setup_attend(void)
+{
+    t.first = below(3) * below(200);
+    given(0, t.rows * t.cols, GS_F32, t.kind);
+    wanted(1, t.rows * t.cols, any_type());
+    dst = 1;
+}
+
+static uint32_t call_attend(any_fn *fn, int s)
+{
+    return ((gsi_attend_fn *)fn)(out(1, s), at(0, s), t.rows, t.cols, t.first, 0.125f);
+}
+
+static void setup_attend_backward(void)
+{
+    t.first = below(3) * below(200);
+    given(0, t.rows * t.cols, GS_F32, t.kind);
+    source(1, t.rows * t.cols);
+    dst = over(2, 1, t.rows * t.cols);
+}
+
+static uint32_t call_attend_backward(any_fn *fn, int s)
+{
+    return ((gsi_attend_backward_fn *)fn)(out(dst, s), at(0, s), in(1, s), t.rows, t.cols, t.first,
+                                          0.125f);
 }
 
 static void setup_logsumexp(void)

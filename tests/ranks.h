@@ -3,7 +3,8 @@
  *     static void body(const gs_comm *comm, void *arg) { ... }
  *     ranks_run(4, body, arg);
  *
- * A message is copied when it is sent, so that a rank never waits for one that is busy elsewhere. */
+ * A message is copied when it is sent, so that a rank never waits for one that is busy elsewhere.
+ */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -157,8 +158,8 @@ static inline void ranks_run(int size, void (*body)(const gs_comm *comm, void *a
     net->size = size;
     for (int r = 0; r < size; r++) {
         all[r].net = net;
-        all[r].comm = (gs_comm){&all[r],    r,           size,         ranks_exchange, ranks_gather,
-                                ranks_done, ranks_bcast, &all[r].error};
+        all[r].comm = (gs_comm){&all[r],      r,          size,        ranks_exchange,
+                                ranks_gather, ranks_done, ranks_bcast, &all[r].error};
         all[r].body = body;
         all[r].arg = arg;
         if (pthread_create(&all[r].thread, NULL, ranks_thread, &all[r]) != 0)

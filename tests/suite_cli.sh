@@ -259,6 +259,10 @@ check "bench step, recomputation" prints '^peak_if_kept ' bench step --batch 2 -
     --recompute
 check "bench step --recompute --json" prints '"recompute_longer": [-0-9.e]+,$' bench step --batch 2 \
     --time 8 --seconds 0 --recompute --json
+check "bench step, a loader" prints '^waiting for the loader +[+]' bench step --data self --batch 2 \
+    --time 8 --seconds 0
+check "bench step, data of another kind" refuses \
+    '--data shapes does not go with this model, which learns tokens' bench step --data shapes
 check "bench step, telemetry's cost" prints '^telemetry, whole steps +[-+]' bench step $step
 check "bench step, mode against precision" refuses '--mode O1 does not go with --precision fp32' \
     bench step --precision fp32 --mode O1

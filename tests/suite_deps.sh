@@ -49,7 +49,7 @@ gives()
 }
 
 machine 0 "" dpkg-query apt-get
-check "all there: silent" gives 0 "" "" build test demo arm browser ci
+check "all there: silent" gives 0 "" "" build test demo arm browser mpi ci
 check "no such group" gives 2 "*no group nonsense*" "" nonsense
 machine 0 "g++ zlib1g-dev" dpkg-query apt-get
 check "root: installs what is missing" gives 0 "installing zlib1g-dev g++" \
@@ -69,6 +69,10 @@ check "a data set that cannot be had: says so" gives 1 "*could not install datas
     demo
 machine 0 "" cc make g++ pkg-config
 check "another system with all of it: silent" gives 0 "" "" build test
+machine 0 "" cc mpicc mpirun
+check "another system with an MPI: silent" gives 0 "" "" mpi
+machine 0 "" cc
+check "another system without one: says so, goes on" gives 0 "*needs*: *openmpi*" "" mpi
 machine 0 "" cc g++
 check "another system without make: says so, goes on" gives 0 "*needs*: make pkg-config" "" build test
 finish

@@ -43,7 +43,7 @@ check "one run" page one
 for part in '<title>one run</title>' 'lang="en"' 'name="viewport"' 'prefers-color-scheme:dark' '@media print' \
     'class="skip"' '>Training loss<' '>Validation loss<' '>Validation accuracy<' '>Scale of the loss<' \
     '>Share of gradients lost<' '>By layer<' '>Where the gradients lie<' '>Items a second<' \
-    '>Where the time went<' '>Bytes by use<' '>Settings<' '<summary>The numbers</summary>' \
+    '>Where the time went<' '>Bytes by use<' '>Settings<' '<details class="numbers">' \
     'step 20, scale 2^16: skipped' 'step 15, scale 2^16: run again' 'fc1.weight' '>FP16<' '>BF16<' \
     'class="band s0"' '>pytorch</td>' 'cpu test'; do
     check "it has $part" has "$part"
@@ -89,6 +89,10 @@ check "and more than one" not says "With one seed each"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
 check "a loss that is not finite" page fp32 nan
 check "is the headline" says "fp16 none did not end with a finite loss"
+sed 's/"loss":[0-9.e-]*/"loss":-1/' "$tmp/fp32.jsonl" >"$tmp/negative.jsonl"
+sed 's/"loss":[0-9.e-]*/"loss":-2/; s/fp32/fp16/g' "$tmp/fp32.jsonl" >"$tmp/below.jsonl"
+check "losses below zero" page negative below
+check "are not measured by ratios" says "a loss that cannot be compared with that of fp32"
 many=$(for i in $(seq 40); do echo one; done)
 check "forty runs" page $many
 check "its title" "$program" report --output "$page" --title "A <b> & 'c'" "$tmp/one.jsonl"
@@ -163,7 +167,9 @@ evil='</title><script>alert(1)</script><!--]]>&quot;\"\u0000' # the NUL makes a 
 log script -v name='<script>alert(1)</script>\\u001b[31m\\u202e\\u009b' -v precision='\\"><img src=x onerror=1>'
 sed 's/fc1.weight/<svg onload=x>\&amp;/g' "$tmp/script.jsonl" >"$tmp/evil.jsonl"
 printf '{"event":"run","name":"%s"}\n' "$evil" >>"$tmp/evil.jsonl"
+printf '{"event":"layers","step":41,"layers":[{"name":"a\\nb\\tc","flushed":1}]}\n' >>"$tmp/evil.jsonl"
 check "names that are code" page evil
+check "of one line" has "a?b?c"
 check "are text" has '&lt;script&gt;alert(1)&lt;/script&gt;?[31m??'
 check "of layers too" has '&lt;svg onload=x&gt;&amp;amp;'
 { cat "$tmp/bare.jsonl"; printf '{"step":41,"loss":1,"x":"'; head -c 9000000 /dev/zero | tr '\0' x; printf '"}\n'; } >"$tmp/long.jsonl"
@@ -173,6 +179,25 @@ awk 'BEGIN { printf "{\"event\":\"layers\",\"step\":1,\"layers\":["; for (i = 0;
 check "5000 layers" page layers
 awk 'BEGIN { for (i = 0; i < 3000; i++) printf "["; print "" }' >>"$tmp/layers.jsonl"
 check "nested deeply" page layers
+
+awk 'BEGIN { for (i = 0; i < 100000; i++) x = x "long"; printf "{\"event\":\"layers\",\"step\":1,\"layers\":["
+    for (i = 0; i < 9; i++) printf "%s{\"name\":\"%s%d\",\"flushed\":0.5}", i ? "," : "", x, i; print "]}" }' >"$tmp/names.jsonl"
+check "names of 400 kB" page names
+check "are none" test "$(wc -c <"$page")" -lt 50000
+
+# One character in every fifth line is another one.
+spoil()
+{
+    awk -v seed=$1 'BEGIN { srand(seed); odd = "{}[]\",:-+.eE019 <&\\n\033\377" }
+        rand() < 0.2 { p = int(rand() * length($0)); c = substr(odd, 1 + int(rand() * length(odd)), 1)
+            $0 = substr($0, 1, p) c substr($0, p + 2) } 1' "$tmp/fp32.jsonl" >"$tmp/spoiled.jsonl"
+    page spoiled
+}
+n=15
+[ -n "${GS_LONG:-}" ] && n=500
+for seed in $(seq $n); do
+    check "spoiled with seed $seed" spoil $seed
+done
 
 # ---- many steps ----
 n=50000

@@ -3,6 +3,7 @@
 # with the bits of a run that was not.
 . tests/shell.sh
 gs=$1
+case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
 unset NO_COLOR
 small="--threads 1 --batch 16 --valid-items 32"
 
@@ -59,7 +60,7 @@ losses()
 # ---- words ----
 
 check "--help" sh -c "'$gs' train --help | diff tests/data/train-help.txt -"
-check "--print-config" sh -c "cd '$tmp' && '$PWD/$gs' train $mlp --name 'a # b' --set eps=1e-6 --set interval=50 --print-config |
+check "--print-config" sh -c "cd '$tmp' && '$gs' train $mlp --name 'a # b' --set eps=1e-6 --set interval=50 --print-config |
     sed 's|$tmp/||' | diff '$PWD/tests/data/train-config.txt' -"
 dry()
 {
@@ -164,6 +165,21 @@ if [ -w /dev/full ]; then
     check "with the other log whole" test "$(wc -l <"$tmp/full.csv")" -eq 6
 fi
 
+# Files of at most a few blocks: the log is given up at one line, no checkpoint gets in, all of it is told.
+full_disk()
+{
+    mkdir -p "$tmp/tight"
+    (ulimit -f 8 && cd "$tmp/tight" && exec "$gs" train $mlp --steps 60 --valid-every 10 --checkpoint run \
+        --log log) >"$tmp/out" 2>"$tmp/err"
+    code=$?
+    cat "$tmp/out" "$tmp/err"
+    [ $code -eq 1 ] && grep -q '^gradscale: log: writing failed: File too large: the run goes on' "$tmp/err" &&
+        grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on$' "$tmp/err" &&
+        grep -q '^gradscale: the last checkpoint could not be written: ' "$tmp/err" &&
+        [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ -z "$(ls "$tmp/tight/run")" ]
+}
+check "a full disk" full_disk
+
 # ---- config files ----
 
 # bad TEXT SENTENCE: what printf makes of the text is refused
@@ -197,8 +213,7 @@ check "epochs win over steps" sh -c "'$gs' train --config '$tmp/conf' --epochs 2
 
 # ---- stopped and resumed ----
 
-# In a folder of their own, so that they name the same files and can be compared byte by byte.
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+# In folders of their own, so that they name the same files and can be compared byte by byte.
 job="$mlp --steps 120 --valid-every 25 --checkpoint-every 10 --quiet"
 files="--checkpoint run --log log --csv csv"
 train_in() { (mkdir -p "$tmp/$1" && cd "$tmp/$1" && shift && exec "$gs" train "$@"); }
@@ -235,6 +250,24 @@ for signal in "INT 130" "TERM 143"; do
     check "resume" train_in stop --resume --checkpoint run --quiet
     check "the same bits" same stop
 done
+# A step of minutes: the first signal waits for its end, the second does not.
+stop_twice()
+{
+    "$gs" train --model gpt --layers 8 --width 256 --heads 4 --batch 64 --data README.md --threads 1 \
+        --telemetry-every 0 --checkpoint "$tmp/twice" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    while ! grep -qs '^training ' "$tmp/out"; do sleep 0.02; done
+    sleep 0.2
+    kill -TERM $pid
+    sleep 0.1
+    kill -0 $pid || return 1
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    cat "$tmp/out" "$tmp/err"
+    [ $code -eq 143 ] && ! grep -q '^interrupted' "$tmp/out"
+}
+check "a second signal" stop_twice
 check "37 steps" train_in cut $job $files --steps 37 --warmup 6 --set total=120
 check "83 on two threads" train_in cut --resume --checkpoint run --steps 120 --threads 2 --quiet
 losses "$tmp/cut/log" >"$tmp/cut/losses"

@@ -159,7 +159,7 @@ static void test_format(void)
     job j = job_new(
         &(how){.kind = CNN, .mode = GS_O2, .half = GS_F16, .settings = "ema=0.5 moments=f16"});
     const gs_checkpoint about = {
-        .step = 3, .config = "quotes \" \\ and\ttabs\n\xC3\xBC", .best = NAN};
+        .step = 3, .config = "quotes \" \\ and\ttabs\n\xC3\xBC", .best = (double)NAN};
     job_step(&j, 0);
     CHECK(gs_checkpoint_save(in_folder("a.safetensors"), j.trainer, &about, &error) == GS_OK);
     CHECK(gs_checkpoint_save(in_folder("b.safetensors"), j.trainer, &about, &error) == GS_OK);
@@ -366,7 +366,7 @@ static void test_paths(void)
     make_folder();
     job j = job_new(&(how){.kind = TINY, .mode = GS_O0});
     gs_checkpoint_text text;
-    const gs_checkpoint about = {.best = NAN};
+    const gs_checkpoint about = {.best = (double)NAN};
     write_bytes(in_folder("empty"), "", 0);
     const char *const none[] = {"tests/data/grads.safetensors", "tests/data/f4.npy",
                                 in_folder("empty"), job_folder, in_folder("nothing")};
@@ -417,7 +417,7 @@ static void test_memory(void)
     how plain = h;
     plain.books = NULL;
     job j = job_new(&h), untouched = job_new(&plain);
-    const gs_checkpoint about = {.best = NAN};
+    const gs_checkpoint about = {.best = (double)NAN};
     CHECK(gs_checkpoint_save(in_folder("a"), j.trainer, &about, &error) == GS_OK);
     job_step(&j, 0);
     job_step(&untouched, 0);

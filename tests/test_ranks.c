@@ -1,12 +1,15 @@
 /* Training with several ranks, which are threads here: sums to the last bit, ZeRO-1 against the
  * unsharded run, uneven batches, overflows, errors and divergence. Over MPI: suite_mpi.sh. */
+#include "memory.h"
 #include "ranks.h"
 #include "test.h"
 
+#include "gradscale/checkpoint.h"
 #include "gradscale/train.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 /* ---- sums ---- */
 
@@ -49,9 +52,11 @@ static void sum_rank(const gs_comm *comm, void *arg)
         gs_reducer_poll(r);
         s->status[comm->rank] = gs_reducer_end(r);
     }
-    s->buckets = gs_reducer_buckets(r);
-    s->pieces[comm->rank] = malloc((s->buckets + 1) * sizeof(gs_piece));
-    for (size_t b = 0; b < s->buckets; b++)
+    const size_t buckets = gs_reducer_buckets(r);
+    if (comm->rank == 0)
+        s->buckets = buckets;
+    s->pieces[comm->rank] = malloc((buckets + 1) * sizeof(gs_piece));
+    for (size_t b = 0; b < buckets; b++)
         s->pieces[comm->rank][b] = gs_reducer_piece(r, b, comm->rank);
     s->sent[comm->rank] = gs_reducer_sent(r) / 2;
     s->out[comm->rank] = data;
@@ -161,6 +166,7 @@ typedef struct team {
     /* what goes wrong: at step 2, on this rank; 0: nothing */
     enum { NOTHING, OVERFLOW, BAD_ID, TAMPERED, CUT } what;
     int where;
+    const char *save, *load; /* after step 3; before the first of those that are left */
     /* what came of it */
     gs_status status[RANKS_MOST];
     gs_error error[RANKS_MOST];
@@ -225,10 +231,12 @@ static float read_at(const gs_weight *w, size_t i)
 static void look(team *t, int rank, const gs_model *m)
 {
     uint64_t h = 0xCBF29CE484222325u;
-    t->count = 0;
+    size_t count = 0;
     for (size_t k = 0; k < m->n; k++)
-        t->count += m->weights[k].rows * m->weights[k].cols;
-    float *to = t->weights[rank] = malloc(t->count * sizeof *to);
+        count += m->weights[k].rows * m->weights[k].cols;
+    if (rank == 0)
+        t->count = count;
+    float *to = t->weights[rank] = malloc(count * sizeof *to);
     for (size_t k = 0; k < m->n; k++) {
         const gs_weight *w = &m->weights[k];
         const gs_weight half = {.data = w->copy, .dtype = w->copy_dtype};
@@ -236,7 +244,7 @@ static void look(team *t, int rank, const gs_model *m)
         for (size_t i = 0; i < w->rows * w->cols; i++)
             *to++ = read_at(from, i);
     }
-    h = hash_bytes(h, t->weights[rank], t->count * sizeof(float));
+    h = hash_bytes(h, t->weights[rank], count * sizeof(float));
     t->hash[rank] = hash_bytes(h, m->state, m->states * sizeof(float));
 }
 
@@ -261,7 +269,10 @@ static void train_rank(const gs_comm *comm, void *arg)
     gs_status status = gs_trainer_create(&trainer, ctx, m, &config);
     static _Thread_local batch data;
     gs_batch micro[MOST_ITEMS];
-    for (unsigned step = 0; status == GS_OK && step < STEPS; step++) {
+    gs_checkpoint about = {.step = 3, .best = (double)NAN};
+    if (status == GS_OK && t->load)
+        status = gs_checkpoint_load(t->load, trainer, &about, &t->error[me]);
+    for (unsigned step = t->load ? 3 : 0; status == GS_OK && step < STEPS; step++) {
         size_t first = 0;
         for (int r = 0; r < me; r++)
             first += t->items[r];
@@ -277,9 +288,12 @@ static void train_rank(const gs_comm *comm, void *arg)
             ranks_break(comm);
         const size_t n = split(micro, &data, t->cnn, t->items[me], t->micro);
         status = gs_trainer_step(trainer, micro, n, &t->rows[me][step]);
+        if (status == GS_OK && t->save && step == 2 && (me == 0 || t->ranks.zero))
+            status = gs_checkpoint_save(me == 0 ? t->save : NULL, trainer, &about, &t->error[me]);
     }
     t->status[me] = status;
-    t->error[me] = *gs_context_error(ctx);
+    if (t->error[me].status == GS_OK)
+        t->error[me] = *gs_context_error(ctx);
     if (trainer) {
         t->scale[me] = gs_scaler_scale(gs_trainer_scaler(trainer));
         look(t, me, m);
@@ -428,6 +442,65 @@ static void test_items(void)
     done(none);
 }
 
+/* ---- checkpoints ---- */
+
+static bool same_files(const char *a, const char *b)
+{
+    FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+    int p = 0, q = 0;
+    while (x && y && p == q && p != EOF) {
+        p = getc(x);
+        q = getc(y);
+    }
+    const bool same = x && y && p == q;
+    if (x)
+        fclose(x);
+    if (y)
+        fclose(y);
+    return same;
+}
+
+/* A file knows nothing of ranks: it is the same with ZeRO-1 and without, and goes on in any number
+ * of them. */
+static void test_checkpoints(void)
+{
+    char folder[] = "/tmp/gradscale-ranks-XXXXXX", paths[2][64];
+    CHECK(mkdtemp(folder) != NULL);
+    for (int i = 0; i < 2; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/%d.safetensors", folder, i);
+    for (int mode = GS_O0; mode < GS_MODE_COUNT; mode++) {
+        team job = {.cnn = mode % 2,
+                    .mode = (gs_mode)mode,
+                    .half = GS_BF16,
+                    .set = "lr=1e-3 ema=0.9 rounding=kahan",
+                    .ranks.bucket = 512,
+                    .items = {2, 2, 2},
+                    .save = paths[0]};
+        team *plain = run(3, job);
+        job.ranks.zero = 1;
+        job.save = paths[1];
+        team *zero = run(3, job);
+        CHECK_MSG(same_files(paths[0], paths[1]), "O%d", mode);
+        job.save = NULL;
+        job.load = paths[0];
+        team *on = run(3, job);
+        CHECK_MSG(on->hash[0] == plain->hash[0] && on->hash[0] == zero->hash[0], "O%d", mode);
+        job.ranks.zero = 0;
+        team *two = run(2, job);
+        CHECK(two->status[0] == GS_OK && two->status[1] == GS_OK);
+        done(plain);
+        done(zero);
+        done(on);
+        done(two);
+    }
+    team *none = run(2, (team){.mode = GS_O0, .items = {1, 1}, .load = "/nowhere", .what = CUT});
+    CHECK(none->status[0] == GS_EIO && none->status[1] == GS_EIO);
+    done(none);
+    for (int i = 0; i < 2; i++)
+        remove(paths[i]);
+    remove(folder);
+}
+
 static void test_compression(void)
 {
     const team job = {.mode = GS_O2, .half = GS_F16, .set = "lr=1e-3", .items = {4, 4}};
@@ -470,8 +543,7 @@ static void test_overflow(void)
                 CHECK_MSG(t->status[r] == GS_OK, "%s", t->error[r].text);
                 CHECK(t->rows[r][1].report.verdict.action == GS_APPLY);
                 CHECK(t->rows[r][2].report.verdict.action == GS_SKIP);
-                CHECK(t->rows[r][2].report.verdict.reason ==
-                      t->rows[0][2].report.verdict.reason);
+                CHECK(t->rows[r][2].report.verdict.reason == t->rows[0][2].report.verdict.reason);
                 CHECK(t->rows[r][3].scale == t->rows[0][3].scale);
                 CHECK(t->rows[r][4].report.verdict.action == GS_APPLY);
             }
@@ -495,6 +567,54 @@ static void test_errors(void)
         }
         done(t);
     }
+}
+
+/* A rank that has no memory for its trainer: nobody waits for it. Only of the first two blocks, the
+ * trainer itself and the room to say so, it cannot tell. */
+typedef struct shortage {
+    books books;    /* of rank 1 */
+    size_t fail_at; /* allocation of gs_trainer_create */
+    gs_status status[2];
+} shortage;
+
+static void short_rank(const gs_comm *comm, void *arg)
+{
+    shortage *s = arg;
+    gs_context *ctx;
+    gs_model *m;
+    gs_trainer *trainer;
+    gs_config config = {.threads = 1};
+    gs_trainer_config tc = {
+        .tape = {GS_O2, GS_F16, 0, 0}, .comm = comm, .ranks.zero = 1, .seed = 42};
+    if (comm->rank == 1)
+        config.alloc = books_hook(&s->books);
+    gs_optim_config_init(&tc.optim, "adamw", NULL);
+    gs_scaler_init(&tc.scaler, NULL, NULL);
+    CHECK(gs_context_create(&ctx, &config) == GS_OK);
+    CHECK(gs_gpt_create(&m, ctx, &(gs_gpt_config){WORDS, TIME, 1, 2, 24, 0}) == GS_OK);
+    if (comm->rank == 1)
+        s->books.fail_at = s->books.calls + s->fail_at;
+    s->status[comm->rank] = gs_trainer_create(&trainer, ctx, m, &tc);
+    const char *text = gs_context_error(ctx)->text;
+    CHECK_MSG(s->status[comm->rank] == GS_OK || comm->rank == 1 ||
+                  strstr(text, "rank 1 could not go on: no memory"),
+              "%s", text);
+    gs_trainer_free(trainer);
+    gs_model_free(m);
+    gs_context_free(ctx);
+}
+
+static void test_no_memory(void)
+{
+    shortage s = {.fail_at = 3};
+    for (;; s.fail_at++) {
+        ranks_run(2, short_rank, &s);
+        CHECK(s.status[0] == s.status[1] && s.books.blocks == 0 && !s.books.wrong);
+        if (s.status[0] == GS_OK || test_failures)
+            break;
+        CHECK(s.status[0] == GS_ENOMEM);
+    }
+    CHECK_MSG(s.fail_at > 10, "%zu", s.fail_at);
 }
 
 static void test_divergence(void)
@@ -532,5 +652,6 @@ static void test_cut(void)
 
 TESTS({"sums", test_sums}, {"numbers", test_numbers}, {"same_bits", test_same_bits},
       {"zero", test_zero}, {"zero_refuses", test_zero_refuses}, {"items", test_items},
-      {"compression", test_compression}, {"overflow", test_overflow}, {"errors", test_errors},
+      {"checkpoints", test_checkpoints}, {"compression", test_compression},
+      {"overflow", test_overflow}, {"errors", test_errors}, {"no_memory", test_no_memory},
       {"divergence", test_divergence}, {"cut", test_cut})

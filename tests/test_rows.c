@@ -342,6 +342,46 @@ static void test_softmax(void)
     }
 }
 
+/* What softmax makes of every row's past, to the bit. */
+static void test_attend(void)
+{
+    static float scores[ROOM], dp[ROOM];
+    const float scale = 0.3f;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const shape s = any_shape();
+        const size_t n = s.rows * s.cols, first = below(3) * below(s.cols);
+        const array *x = some(0, n, 20), *d = some(1, n, 1);
+        array *p = some(2, n, 1), *want = some(3, n, 1), *scaled = some(4, n, 1);
+        want->type = p->type;
+        scaled->type = GS_F32;
+        for (size_t i = 0; i < n; i++) {
+            scores[i] = (float)get(x, i);
+            dp[i] = (float)get(d, i);
+            set(scaled, i, scores[i] * scale);
+            set(want, i, 0);
+        }
+        for (size_t r = 0; r < s.rows; r++)
+            k->softmax(gsi_out_at(out(want), r * s.cols), gsi_in_at(in(scaled), r * s.cols), 1,
+                       first + r + 1 < s.cols ? first + r + 1 : s.cols);
+        CHECK(k->attend(out(p), scores, s.rows, s.cols, first, scale) == largest(p));
+        for (size_t i = 0; i < n; i++)
+            CHECK_MSG(get(p, i) == get(want, i), "element %zu of %zu x %zu, first %zu: %g, not %g",
+                      i, s.rows, s.cols, first, get(p, i), get(want, i));
+
+        for (size_t i = 0; i < n; i++)
+            set(scaled, i, 0);
+        for (size_t r = 0; r < s.rows; r++)
+            k->softmax_backward(gsi_out_at(out(scaled), r * s.cols),
+                                (gsi_in){dp + r * s.cols, GS_F32}, gsi_in_at(in(p), r * s.cols), 1,
+                                first + r + 1 < s.cols ? first + r + 1 : s.cols);
+        for (size_t i = 0; i < n; i++)
+            set(want, i, (float)get(scaled, i) * scale);
+        k->attend_backward(out(p), dp, in(p), s.rows, s.cols, first, scale);
+        for (size_t i = 0; i < n; i++)
+            CHECK(get(p, i) == get(want, i));
+    }
+}
+
 static void check_cross_entropy(shape s, float size)
 {
     static float loss[ROOM], lse[ROOM];
@@ -718,7 +758,7 @@ static void test_hostile_rows(void)
 
 TESTS({"elementwise", test_elementwise}, {"broadcast", test_broadcast},
       {"layernorm", test_layernorm}, {"batchnorm", test_batchnorm}, {"softmax", test_softmax},
-      {"cross_entropy", test_cross_entropy}, {"embedding", test_embedding},
+      {"attend", test_attend}, {"cross_entropy", test_cross_entropy}, {"embedding", test_embedding},
       {"dropout", test_dropout}, {"fake_quant", test_fake_quant}, {"pooling", test_pooling},
       {"pooling_nan", test_pooling_nan}, {"order", test_order}, {"counts", test_counts},
       {"conversions", test_conversions}, {"hostile_rows", test_hostile_rows})

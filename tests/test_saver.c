@@ -43,7 +43,7 @@ static const char *listing(void)
 /* Steps `from`..`to` of a run, each saved; with 3 as the best. */
 static void save_steps(job *j, gs_saver *saver, uint64_t from, uint64_t to)
 {
-    gs_checkpoint about = {.best = NAN};
+    gs_checkpoint about = {.best = (double)NAN};
     for (about.step = from; about.step <= to; about.step++) {
         job_step(j, about.step);
         const gs_status status =
@@ -235,7 +235,7 @@ static void fill_disk(void)
 {
     job j = job_new(&tiny);
     gs_saver *saver = saver_new(1);
-    gs_checkpoint about = {.best = NAN, .step = 1};
+    gs_checkpoint about = {.best = (double)NAN, .step = 1};
     CHECK(gs_saver_save(saver, j.trainer, &about, 0, &error) == GS_OK);
     CHECK(gs_saver_wait(saver, &error) == GS_OK);
     struct stat st;
@@ -279,7 +279,7 @@ static void without_rights(void)
     job j = job_new(&tiny);
     gs_saver *saver = NULL;
     char path[200];
-    gs_checkpoint about = {.best = NAN, .step = 9};
+    gs_checkpoint about = {.best = (double)NAN, .step = 9};
     if (getuid() == 0)
         CHECK(setgid(65534) == 0 && setuid(65534) == 0);
     CHECK(gs_saver_create(&saver, job_folder, 1, NULL, &error) == GS_EIO);
@@ -313,7 +313,7 @@ static void test_memory(void)
 {
     make_folder();
     job j = job_new(&tiny);
-    const gs_checkpoint about = {.best = NAN, .step = 1};
+    const gs_checkpoint about = {.best = (double)NAN, .step = 1};
     int failures = 0;
     for (size_t k = 1; k < 100; k++) {
         books b = {.fail_from = k};
@@ -356,7 +356,7 @@ static void run_to_the_end(int say)
     char path[200];
     job j = job_new(&tiny);
     gs_saver *saver;
-    gs_checkpoint about = {.best = NAN};
+    gs_checkpoint about = {.best = (double)NAN};
     if (gs_saver_create(&saver, job_folder, 2, NULL, &error) != GS_OK)
         _exit(1);
     if (gs_saver_newest(job_folder, path, sizeof path, &error) == GS_OK &&
@@ -394,7 +394,7 @@ static void test_kill(void)
     char path[200];
     make_folder();
     job j = job_new(&tiny);
-    gs_checkpoint about = {.best = NAN};
+    gs_checkpoint about = {.best = (double)NAN};
     const double start = now();
     while (about.step < RUN) {
         job_step(&j, about.step);

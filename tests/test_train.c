@@ -329,6 +329,58 @@ static void test_accumulation(void)
     }
 }
 
+/* ---- gradients are written before they are added to ---- */
+
+/* loss = mse(a + b, 0), or mse(a, 0) where b is left out; of its weights it has copies. */
+typedef struct sum_model {
+    gs_model base;
+    bool leave_out;
+    gs_weight copies[2];
+} sum_model;
+
+static gs_value *pair_forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    static const float zeros[8];
+    sum_model *p = model;
+    (void)batch;
+    memcpy(p->copies, p->base.weights, sizeof p->copies);
+    gs_value *x = gs_param(t, &p->copies[0]);
+    if (!p->leave_out)
+        x = gs_add(t, x, gs_param(t, &p->copies[1]));
+    return gs_mse(t, x, gs_input(t, GS_F32, 1, (const size_t[]){8}, zeros));
+}
+
+/* What a weight got in the step before is gone, be it used in this one or not, in one micro-batch
+ * or in two. */
+static void test_fresh(void)
+{
+    const gs_store_entry entries[] = {{"a", 1, 8, 0}, {"b", 1, 8, 0}};
+    const gs_init inits[] = {{1, 0}, {2, 0}};
+    sum_model p = {.base = {.forward = pair_forward, .n = 2, .entries = entries, .inits = inits},
+                   .leave_out = false};
+    gs_trainer_config config = {.tape = {.mode = GS_O0}};
+    gs_context *ctx;
+    gs_trainer *trainer;
+    const float x = 0;
+    const gs_batch batch[] = {{.n = 1, .x = &x}, {.n = 1, .x = &x}};
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_optim_config_set(&config.optim, "lr=0", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, "none", NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    CHECK(gs_trainer_create(&trainer, ctx, &p.base, &config) == GS_OK);
+    for (size_t i = 0; i < 6; i++) {
+        p.leave_out = i % 2;
+        CHECK(gs_trainer_step(trainer, batch, 1 + i / 3, NULL) == GS_OK);
+        const float *a = p.base.weights[0].grad, *b = p.base.weights[1].grad;
+        const float sum = p.leave_out ? 1 : 3;
+        for (int k = 0; k < 8; k++)
+            CHECK_MSG(a[k] == 2 * sum / 8 && b[k] == (p.leave_out ? 0 : 2 * sum / 8),
+                      "step %zu: %g and %g", i, (double)a[k], (double)b[k]);
+    }
+    gs_trainer_free(trainer);
+    gs_context_free(ctx);
+}
+
 /* ---- bad input ---- */
 
 static void check_bad(job *j, const job *untouched, const gs_batch *batch, size_t n, gs_status want,
@@ -651,7 +703,6 @@ static void test_half_memory(void)
 
 TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_steady},
       {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
-      {"accumulation", test_accumulation}, {"bad_input", test_bad_input},
+      {"accumulation", test_accumulation}, {"fresh", test_fresh}, {"bad_input", test_bad_input},
       {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"autocast", test_autocast}, {"wgrad", test_wgrad},
-      {"half_memory", test_half_memory})
+      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory})

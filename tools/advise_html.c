@@ -134,7 +134,8 @@ static void histogram_section(FILE *f, const advise *a)
     fputs("<h2>Where the values lie</h2>\n<div class=\"beside\"><figure>\n", f);
     histogram(f, s, a->advice.log2_scale);
     key(f, (const char *const[]){"lost", "subnormal", "normal", "overflow", NULL});
-    fputs("</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>magnitude</th>"
+    fputs("</figure>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+          "aria-label=\"table\"><table><thead><tr><th>magnitude</th>"
           "<th>values</th><th>share</th><th>in FP16</th></tr></thead><tbody>\n",
           f);
     for (int e = s->high; e >= s->low; e--)
@@ -207,7 +208,8 @@ static void scales_section(FILE *f, const advise *a)
     fputs("<h2>What each scale does</h2>\n<div class=\"beside\"><figure>\n", f);
     curves(f, a);
     fputs(
-        "</figure>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>scale</th>"
+        "</figure>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+        "aria-label=\"table\"><table><thead><tr><th>scale</th>"
         "<th>lost</th><th>subnormal</th><th>overflow</th><th>BF16 lost</th></tr></thead><tbody>\n",
         f);
     for (int k = 0; k < SCALES; k++) {
@@ -248,11 +250,11 @@ static void tensors_section(FILE *f, const advise *a)
     char text[48], name[256];
     const int scale = a->advice.log2_scale;
     advise_ref *refs = advise_sorted(a);
-    fputs(
-        "<h2>Tensors</h2>\n<div class=\"scroll tensors\" style=\"max-height:none\" tabindex=\"0\">"
-        "<table><thead><tr><th>tensor</th><th>type</th><th>values</th><th>zero</th>"
-        "<th>Inf, NaN</th><th>largest</th><th>safe scale</th><th>lost</th>",
-        f);
+    fputs("<h2>Tensors</h2>\n<div class=\"scroll tensors\" style=\"max-height:none\" "
+          "tabindex=\"0\" role=\"region\" aria-label=\"tensors\">"
+          "<table><thead><tr><th>tensor</th><th>type</th><th>values</th><th>zero</th>"
+          "<th>Inf, NaN</th><th>largest</th><th>safe scale</th><th>lost</th>",
+          f);
     if (scale > 0)
         fprintf(f, "<th>at 2<sup>%d</sup></th>", scale);
     if (a->total.nonzero)

@@ -9,9 +9,12 @@
 
 #include "cli.h"
 
+#include "gradscale/data.h"
+
 int bench_kernels(int argc, char **argv);
 int bench_optim(int argc, char **argv);
 int bench_step(int argc, char **argv);
+int bench_ranks(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int bench_checkpoint(int argc, char **argv);
 
@@ -80,5 +83,22 @@ typedef struct bench_peak bench_peak;
 const bench_peak *bench_peak_of(unsigned cpu);
 /* Seconds that `work` flops take on the team's threads, measured over a millisecond. */
 double bench_peak_run(const bench_peak *peak, bench_team *team, unsigned threads, double work);
+
+/* ---- items ---- */
+
+typedef struct bench_items {
+    gs_batch batch; /* of the next step */
+    double waited;  /* seconds that the last batch was waited for */
+    size_t n;
+    void *arrays[3];
+    gs_data *data; /* NULL: the numbers are drawn, and every batch is the same */
+    gs_loader *loader;
+} bench_items;
+
+/* n items of `time` tokens each, of *words; time 0: images. data NULL: drawn; else a name that
+ * gs_data_open knows, and *words becomes its own. CLI_GO, or an error was printed. */
+int bench_items_open(bench_items *x, const char *data, size_t n, size_t time, size_t *words);
+gs_status bench_items_next(bench_items *x, gs_error *error);
+void bench_items_free(bench_items *x);
 
 #endif

@@ -10,7 +10,6 @@
 #include "gradscale/train.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- models ---- */
@@ -49,8 +48,10 @@ typedef struct bench {
     const bench_peak *peak;
     gs_model *net;
     gs_trainer *trainer;
-    gs_batch batch;
-    void *data[3];
+    const char *data; /* NULL: drawn numbers */
+    size_t words;
+    bench_items items;
+    double waited, all; /* seconds for the loader, and of the steps as well */
     gs_train_row fastest[KINDS];
     double seconds[KINDS];               /* of it; 0: this kind was not run */
     double least[KINDS][GS_PHASE_COUNT]; /* of a phase in any step */
@@ -64,6 +65,7 @@ static gs_status make_model(gs_model **out, const bench *b)
 {
     gs_gpt_config gpt = models[b->model].gpt;
     gpt.context = (size_t)b->time;
+    gpt.vocabulary = b->words;
     const gs_mlp_config mlp = {mlp_sizes, sizeof mlp_sizes / sizeof mlp_sizes[0]};
     switch (models[b->model].kind) {
     case MODEL_GPT:
@@ -93,24 +95,6 @@ static gs_status make_trainer(bench *b)
     return status == GS_OK ? gs_trainer_create(&b->trainer, b->ctx, b->net, &config) : status;
 }
 
-static void make_batch(bench *b)
-{
-    const bool gpt = models[b->model].kind == MODEL_GPT;
-    const size_t rows = (size_t)(gpt ? b->n * b->time : b->n);
-    const size_t pixels = cnn.height * cnn.width * cnn.channels,
-                 words = models[b->model].gpt.vocabulary;
-    int32_t *ids = b->data[0] = cli_resize(NULL, rows * sizeof *ids);
-    int32_t *targets = b->data[1] = cli_resize(NULL, rows * sizeof *targets);
-    float *x = b->data[2] = cli_resize(NULL, rows * (gpt ? 1 : pixels) * sizeof *x);
-    for (size_t i = 0; i < rows; i++) {
-        ids[i] = gpt ? (int32_t)(gs_random_u32(1, i) % words) : 0;
-        targets[i] = (int32_t)(gs_random_u32(2, i) % (gpt ? words : cnn.classes));
-    }
-    for (size_t i = 0; !gpt && i < rows * pixels; i++)
-        x[i] = (float)gs_random_u32(3, i) * 0x1p-31f - 1;
-    b->batch = (gs_batch){(size_t)b->n, gpt ? (size_t)b->time : 0, x, ids, targets};
-}
-
 /* ---- measuring ---- */
 
 static bool is_run(const bench *b, kind k)
@@ -118,7 +102,7 @@ static bool is_run(const bench *b, kind k)
     return k == TELEMETRY ? !b->telemetry : k == KEPT ? b->recompute : true;
 }
 
-static gs_status run_step(bench *b, kind k, bool counts)
+static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
 {
     gs_train_row row;
     gs_scaler *scaler = gs_trainer_scaler(b->trainer);
@@ -126,12 +110,16 @@ static gs_status run_step(bench *b, kind k, bool counts)
     gs_scaler_init(scaler, scalers[k], NULL);
     gs_scaler_set(scaler, b->half == GS_BF16 ? "half=bf16" : "half=f16", NULL);
     gs_status status = gs_tape_configure(gs_trainer_tape(b->trainer), &tape);
+    if (status == GS_OK)
+        status = bench_items_next(&b->items, error);
     const double start = bench_now();
     if (status == GS_OK)
-        status = gs_trainer_step(b->trainer, &b->batch, 1, &row);
+        status = gs_trainer_step(b->trainer, &b->items.batch, 1, &row);
     const double took = bench_now() - start;
     if (status != GS_OK || !counts)
         return status;
+    b->waited += b->items.waited;
+    b->all += b->items.waited + took;
     const bool first = b->seconds[k] == 0;
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         if (first || row.seconds[i] < b->least[k][i])
@@ -151,10 +139,11 @@ static bool measure(bench *b, double seconds)
         cli_progress(seconds - (end - bench_now()), seconds, "%s", models[b->model].name);
         for (int k = 0; k < KINDS; k++) {
             /* the first two make the arena */
+            gs_error error = {0};
             const gs_status status =
-                is_run(b, (kind)k) ? run_step(b, (kind)k, b->rounds >= 2) : GS_OK;
+                is_run(b, (kind)k) ? run_step(b, (kind)k, b->rounds >= 2, &error) : GS_OK;
             if (status != GS_OK) {
-                cli_fail_status(status, gs_context_error(b->ctx));
+                cli_fail_status(status, error.text[0] ? &error : gs_context_error(b->ctx));
                 return false;
             }
         }
@@ -217,7 +206,7 @@ static void split_memory(bytes out[BYTES], const bench *b)
 
 static double items_of(const bench *b)
 {
-    return (double)b->batch.n * (double)(b->batch.time ? b->batch.time : 1);
+    return (double)b->items.batch.n * (double)(b->items.batch.time ? b->items.batch.time : 1);
 }
 
 static size_t params_of(const bench *b)
@@ -273,6 +262,7 @@ static void print_text(const bench *b)
     add_cost(t, "loss scaling, whole steps", longer(b, ASKED, NO_SCALER));
     add_cost(t, "telemetry, whole steps", longer(b, TELEMETRY, ASKED));
     add_cost(t, "recomputation, whole steps", longer(b, ASKED, KEPT));
+    add_cost(t, "waiting for the loader", b->data ? b->waited / b->all : (double)NAN);
     cli_table_print(t, stdout);
     printf("\n");
     t = cli_table_new((const char *const[]){"<memory", ">MB", NULL});
@@ -305,8 +295,8 @@ static void print_json(const bench *b)
     json_string(&j, "precision", precision_of(b));
     json_u64(&j, "mode", (uint64_t)b->mode);
     json_u64(&j, "weights", params_of(b));
-    json_u64(&j, "batch", b->batch.n);
-    json_u64(&j, "time", b->batch.time);
+    json_u64(&j, "batch", b->items.batch.n);
+    json_u64(&j, "time", b->items.batch.time);
     json_u64(&j, "rounds", b->rounds);
     json_double(&j, "flops", flops);
     json_double(&j, "seconds", seconds);
@@ -318,6 +308,7 @@ static void print_json(const bench *b)
     json_double(&j, "scaler_longer", longer(b, ASKED, NO_SCALER));
     json_double(&j, "telemetry_longer", longer(b, TELEMETRY, ASKED));
     json_double(&j, "recompute_longer", longer(b, ASKED, KEPT));
+    json_double(&j, "loader_share", b->data ? b->waited / b->all : (double)NAN);
     json_object(&j, "phases");
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         json_double(&j, gs_phase_name((gs_phase)i), b->fastest[ASKED].seconds[i]);
@@ -333,7 +324,12 @@ static void print_json(const bench *b)
 
 static int run(bench *b, double seconds, bool json)
 {
-    make_batch(b);
+    const bool gpt = models[b->model].kind == MODEL_GPT;
+    b->words = models[b->model].gpt.vocabulary;
+    const int code =
+        bench_items_open(&b->items, b->data, (size_t)b->n, gpt ? (size_t)b->time : 0, &b->words);
+    if (code != CLI_GO)
+        return code;
     const gs_status status = make_trainer(b);
     if (status != GS_OK)
         return cli_fail_status(status, gs_context_error(b->ctx));
@@ -367,6 +363,8 @@ int bench_step(int argc, char **argv)
         {"batch", "N", "items of a step; 0: the model's own", CLI_UNSIGNED(&b.n), .max = 1 << 20},
         {"time", "N", "tokens of an item; 0: the model's own", CLI_UNSIGNED(&b.time),
          .max = 1 << 20},
+        {"data", "NAME", "batches of this data set, see gradscale train --help; else drawn numbers",
+         CLI_STRING(&b.data)},
         {"telemetry", NULL, "count what every layer's gradients lose", CLI_FLAG(&b.telemetry)},
         {"recompute", NULL, "keep a block's ends only and run it again in backward",
          CLI_FLAG(&b.recompute)},
@@ -397,8 +395,7 @@ int bench_step(int argc, char **argv)
     code = run(&b, seconds, json);
     gs_trainer_free(b.trainer);
     gs_model_free(b.net);
-    for (int i = 0; i < 3; i++)
-        free(b.data[i]);
+    bench_items_free(&b.items);
     if (b.team)
         bench_team_free(b.team);
     gs_context_free(b.ctx);

@@ -185,6 +185,10 @@ int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);   /* bad usage or input:
 int cli_failed(const char *format, ...) CLI_PRINTF(1, 2); /* the job failed: CLI_FAILED */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
 
+/* From now on such sentences are kept, not printed; the newest, "" if there is none. */
+void cli_hold(bool hold);
+const char *cli_held(void);
+
 /* The sentence of a library call that failed; the code fits its status. error may be NULL. */
 int cli_fail_status(gs_status status, const gs_error *error);
 

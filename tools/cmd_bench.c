@@ -6,6 +6,7 @@ static const cli_command benches[] = {
     {"optim", "the optimizers and whole steps, as a fraction of memory bandwidth", bench_optim},
     {"gemm", "products of matrices, against peak fma and oneDNN", bench_gemm},
     {"step", "whole training steps, as a fraction of peak arithmetic", bench_step},
+    {"ranks", "messages between ranks, and what of them training hides", bench_ranks},
     {"checkpoint", "saving GPT-2 with its optimizer, against the disk", bench_checkpoint},
     {0}};
 

@@ -1,29 +1,36 @@
 #include "commands.h"
+#include "ranks.h"
 #include "report.h"
 #include "train.h"
 
-static int run(train_job *j, const char *checkpoint)
+/* Every rank makes its part of the job; only rank 0 writes. */
+static int prepare(train_job *j, const char *checkpoint)
 {
     int code = train_job_open(j);
+    code = ranks_agree(code, NULL);
+    if (code == CLI_GO && !j->o.print_config)
+        code = ranks_agree(train_job_make(j, checkpoint), NULL);
+    if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
+        code = ranks_agree(train_job_write(j, checkpoint), NULL);
+    return code;
+}
+
+static int run(train_job *j, const char *checkpoint)
+{
+    int code = prepare(j, checkpoint);
     if (code != CLI_GO)
         return code;
     if (j->o.print_config) {
         printf("%s", j->config);
         return CLI_DONE;
     }
-    code = train_job_make(j, checkpoint);
-    if (code != CLI_GO)
-        return code;
     if (j->o.dry_run)
         return train_dry_run(j);
-    code = train_job_write(j, checkpoint);
-    if (code != CLI_GO)
-        return code;
     train_result result;
     if (!j->o.quiet)
         train_show_heading(j);
     code = train_loop(j, &result);
-    if (j->o.report) {
+    if (j->o.report && j->comm.rank == 0) {
         const int written =
             report_write(j->o.report, &j->o.log, 1, &(report_options){.option = "--report"});
         result.reported = written == CLI_DONE;
@@ -37,11 +44,14 @@ static int run(train_job *j, const char *checkpoint)
 int cmd_train(int argc, char **argv)
 {
     char checkpoint[4096];
-    const int code = train_parse(argc, argv, checkpoint, sizeof checkpoint);
+    ranks_begin();
+    int code = train_parse(argc, argv, checkpoint, sizeof checkpoint);
     if (code != CLI_GO)
         return code;
     train_job job = {.o = train_given};
-    const int result = run(&job, checkpoint);
+    code = ranks_open(&job.comm, job.o.timeout);
+    if (code == CLI_GO)
+        code = run(&job, checkpoint);
     train_job_close(&job);
-    return result;
+    return ranks_end(code);
 }

@@ -12,6 +12,20 @@
 
 enum { FILE_MAX = 1 << 20, KEYS_MAX = 256, VALUE_MAX = 4096 };
 
+/* Texts that were read: options point into them until the program ends. */
+static struct text {
+    struct text *before;
+    char bytes[];
+} * texts;
+
+static char *new_text(size_t size)
+{
+    struct text *t = cli_resize(NULL, sizeof *t + size);
+    t->before = texts;
+    texts = t;
+    return t->bytes;
+}
+
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 static char *skip_blanks(char *s)
@@ -133,7 +147,7 @@ static int read_lines(const cli_option *rows, char *text, size_t length, const c
 int cli_config_read_text(const cli_option *rows, const char *text, const char *name)
 {
     const size_t length = strlen(text);
-    return read_lines(rows, strcpy(cli_resize(NULL, length + 1), text), length, name);
+    return read_lines(rows, strcpy(new_text(length + 1), text), length, name);
 }
 
 int cli_config_read(const cli_option *rows, const char *path)
@@ -141,7 +155,7 @@ int cli_config_read(const cli_option *rows, const char *path)
     FILE *file = fopen(path, "r");
     if (!file)
         return cli_fail("%.120s: %s", path, strerror(errno));
-    char *text = cli_resize(NULL, FILE_MAX + 1);
+    char *text = new_text(FILE_MAX + 2);
     errno = 0;
     const size_t length = fread(text, 1, FILE_MAX + 1, file);
     const bool failed = ferror(file) != 0;

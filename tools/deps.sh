@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing, by group: deps.sh build test demo arm browser ci. Says nothing when all is there.
+# Installs what is missing, by group: deps.sh build test demo arm browser mpi ci. Says nothing when
+# all is there.
 # Where there is no apt-get, or no right to use it, it says what is missing and lets the build try.
 
 packages=
@@ -11,8 +12,9 @@ for group; do
     arm) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
     ci) packages="$packages clang clang-format libclang-rt-14-dev" ;;
+    mpi) packages="$packages libopenmpi-dev openmpi-bin libmpich-dev mpich" ;;
     *)
-        echo "deps.sh: no group $group: build, test, demo, arm, browser, ci" >&2
+        echo "deps.sh: no group $group: build, test, demo, arm, browser, mpi, ci" >&2
         exit 2
         ;;
     esac
@@ -37,6 +39,8 @@ is_there()
     dataset-fashion-mnist) test -d /usr/share/datasets/fashion-mnist ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     qemu-user) command -v qemu-aarch64 ;;
+    libopenmpi-dev | libmpich-dev) command -v mpicc ;; # either will do
+    openmpi-bin | mpich) command -v mpirun ;;
     libc6-dev-arm64-cross | libclang-rt-*) ;; # they come with their compilers
     fonts-*) ;;                               # any will do
     *) command -v "$1" ;;

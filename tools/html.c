@@ -90,6 +90,27 @@ void html_begin(FILE *f, const char *title, const char *const *styles)
 
 void html_end(FILE *f) { fputs("</main>\n</body>\n</html>\n", f); }
 
+void html_table_begin(FILE *f, const char *label, const char *const *titles)
+{
+    if (!label)
+        fputs("<details class=\"numbers\"><summary>The numbers</summary>", f);
+    fprintf(f,
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table><thead>"
+            "<tr>",
+            label ? label : "numbers");
+    for (; *titles; titles++) {
+        fputs("<th scope=\"col\">", f);
+        html_escape(f, *titles);
+        fputs("</th>", f);
+    }
+    fputs("</tr></thead><tbody>\n", f);
+}
+
+void html_table_end(FILE *f, const char *label)
+{
+    fprintf(f, "</tbody></table></div>%s\n", label ? "" : "</details>");
+}
+
 /* What is there and not a file, a device or a pipe, cannot be replaced: it is written to. */
 static bool is_replaceable(const char *path)
 {

@@ -13,6 +13,11 @@ void html_escape(FILE *f, const char *text);
 void html_begin(FILE *f, const char *title, const char *const *styles);
 void html_end(FILE *f);
 
+/* A table that scrolls by itself where it is too wide; rows follow. Titles are escaped, up to NULL.
+ * label is what a screen reader calls it. With NULL it is folded away: the numbers of a chart. */
+void html_table_begin(FILE *f, const char *label, const char *const *titles);
+void html_table_end(FILE *f, const char *label);
+
 /* Writes page(f, what) to path, as a whole or not at all: a report that was there stays until the
  * new one is complete. CLI_GO, or the exit code after an error, which names the option. */
 int html_write(const char *option, const char *path, void (*page)(FILE *f, const void *what),

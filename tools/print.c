@@ -43,11 +43,21 @@ bool cli_flush(void)
     return !ferror(stdout);
 }
 
+static bool holding;
+static char held[1024];
+
+void cli_hold(bool hold) { holding = hold; }
+const char *cli_held(void) { return held; }
+
 static void say(const char *format, va_list args)
 {
     char text[1024];
     vsnprintf(text, sizeof text, format, args);
     cli_clean(text);
+    if (holding) {
+        memcpy(held, text, sizeof held);
+        return;
+    }
     cli_progress_end();
     cli_flush(); /* keeps the order where both go to one terminal */
     fprintf(stderr, "%sgradscale:%s %s\n", cli_style_of(stderr, CLI_RED),
@@ -83,7 +93,8 @@ void cli_warn(const char *format, ...)
 int cli_fail_status(gs_status status, const gs_error *error)
 {
     const char *text = error && error->text[0] ? error->text : gs_status_meaning(status);
-    const bool failed = status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD;
+    const bool failed =
+        status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD || status == GS_ERANK;
     return failed ? cli_failed("%s", text) : cli_fail("%s", text);
 }
 
@@ -255,7 +266,6 @@ static int terminal_width(void)
 
 void cli_progress(double done, double total, const char *format, ...)
 {
-    enum { BAR = 20 };
     static const double interval = 0.1; /* s: what the eye can follow */
     const char *term = getenv("TERM");
     if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
@@ -284,11 +294,12 @@ void cli_progress(double done, double total, const char *format, ...)
             snprintf(left, sizeof left, "  %d:%02d left", s / 60, s % 60);
     }
     char whole[640];
-    const int filled = (int)(part * BAR);
+    const int columns = terminal_width(), length = columns < 100 ? 10 : 20;
+    const int filled = (int)(part * length);
     static const char hashes[] = "####################", dots[] = "....................";
-    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, BAR - filled, dots,
+    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, length - filled, dots,
              (int)(100 * part), text, left);
-    fprintf(stderr, "\r%.*s\033[K", terminal_width() - 1, whole);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, whole);
     fflush(stderr);
 }
 

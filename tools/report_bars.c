@@ -68,15 +68,11 @@ void chart_draw_bars(FILE *f, const chart_bars *b)
             draw_bar(f, b, r, b->as_shares ? sum : most);
         fputs("</dd>\n", f);
     }
-    fputs("</dl>\n<details><summary>The numbers</summary><div class=\"scroll\" tabindex=\"0\">"
-          "<table><thead><tr><th scope=\"col\">run</th>",
-          f);
-    for (size_t p = 0; p < b->m; p++) {
-        fputs("<th scope=\"col\">", f);
-        html_escape(f, b->parts[p]);
-        fputs("</th>", f);
-    }
-    fputs("</tr></thead><tbody>\n", f);
+    fputs("</dl>\n", f);
+    const char *titles[CHART_STYLES + 2] = {"run"}; /* NULL after the parts */
+    for (size_t p = 0; p < b->m; p++)
+        titles[p + 1] = b->parts[p];
+    html_table_begin(f, NULL, titles);
     for (size_t r = 0; r < b->n; r++) {
         fputs("<tr><th scope=\"row\">", f);
         html_escape(f, b->rows[r]);
@@ -85,5 +81,6 @@ void chart_draw_bars(FILE *f, const chart_bars *b)
             fprintf(f, "<td>%s</td>", b->text(text, b->values[r * b->m + p]));
         fputs("</tr>\n", f);
     }
-    fputs("</tbody></table></div></details>\n</figure>\n", f);
+    html_table_end(f, NULL);
+    fputs("</figure>\n", f);
 }

@@ -29,7 +29,8 @@ const char chart_style[] =
     ".hollow{fill:var(--paper);stroke:var(--c);stroke-width:2}\n"
     ".grid{stroke:var(--line);stroke-width:1;shape-rendering:crispEdges}\n"
     "figure>svg.plot{width:calc(100% - 64px);margin:10px 0 0 52px;overflow:visible}\n"
-    ".plot text{font-size:12px;font-variant-numeric:tabular-nums}\n"
+    ".plot text{font-size:12px;font-variant-numeric:tabular-nums;paint-order:stroke;"
+    "stroke:var(--paper);stroke-width:3px;stroke-linejoin:round}\n"
     ".legend{list-style:none;margin:8px 0 0;padding:0;display:flex;flex-wrap:wrap;gap:2px 18px;"
     "font-size:.85rem;color:var(--soft)}.legend li{display:flex;gap:7px;align-items:center}\n"
     ".swatch{flex:none;width:30px;height:12px;display:inline-block;vertical-align:-1px;"
@@ -43,7 +44,7 @@ const char chart_style[] =
     ".p0{--c:var(--r0)}.p1{--c:var(--r4)}.p2{--c:var(--r2)}.p3{--c:var(--r3)}.p4{--c:var(--r6)}"
     ".p5{--c:var(--r1)}.p6{--c:var(--r5)}.p7{--c:var(--r7)}\n"
     ".part{fill:var(--c)}i.part{background:var(--c)}\n"
-    "@media print{details{display:none}}\n";
+    "@media print{.numbers{display:none}}\n";
 
 /* ---- axes ---- */
 
@@ -101,8 +102,8 @@ static double place(const axis *a, double value)
 
 static void range_of(double *low, double *high, const chart *c, bool of_x)
 {
-    *low = INFINITY;
-    *high = -INFINITY;
+    *low = (double)INFINITY;
+    *high = -(double)INFINITY;
     for (size_t s = 0; s < c->n; s++)
         for (size_t i = 0; i < c->series[s].n; i++) {
             const chart_point *p = &c->series[s].at[i];
@@ -129,7 +130,7 @@ static bool make_axes(axis *x, axis *y, const chart *c)
         x->low -= 1;
         x->high += 1;
     }
-    if (x->low > 0 && x->low < 0.05 * x->high)
+    if (x->low > 0 && x->low < 0.2 * x->high)
         x->low = 0;
     x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
     y->is_log = c->may_be_log && y->low > 0 && y->high / y->low >= 8;
@@ -343,15 +344,13 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
         if (c->series[s].n > 0 && (longest->n == 0 || c->series[s].at[c->series[s].n - 1].x >
                                                           longest->at[longest->n - 1].x))
             longest = &c->series[s];
-    fputs("<details><summary>The numbers</summary><div class=\"scroll\" tabindex=\"0\"><table>"
-          "<thead><tr><th scope=\"col\">step</th>",
-          f);
-    for (size_t s = 0; s < c->n; s++) {
-        fputs("<th scope=\"col\">", f);
-        html_escape(f, c->series[s].name);
-        fputs("</th>", f);
-    }
-    fputs("</tr></thead><tbody>\n", f);
+    const char **titles = cli_resize(NULL, (c->n + 2) * sizeof *titles);
+    titles[0] = "step";
+    for (size_t s = 0; s < c->n; s++)
+        titles[s + 1] = c->series[s].name;
+    titles[c->n + 1] = NULL;
+    html_table_begin(f, NULL, titles);
+    free(titles);
     const size_t rows = longest->n < ROWS ? longest->n : ROWS;
     for (size_t r = 0; r < rows; r++) {
         const double at = longest->at[rows > 1 ? r * (longest->n - 1) / (rows - 1) : 0].x;
@@ -362,7 +361,7 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
             fprintf(f, "<td>%s</td>", y_text(text, c, value_at(&c->series[s], at)));
         fputs("</tr>\n", f);
     }
-    fputs("</tbody></table></div></details>\n", f);
+    html_table_end(f, NULL);
 }
 
 void chart_draw(FILE *f, const chart *c)

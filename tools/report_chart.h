@@ -54,7 +54,7 @@ void chart_draw(FILE *f, const chart *c);
 typedef struct chart_bars {
     const char *id, *title, *about;
     const char *const *rows;  /* [n] names */
-    const char *const *parts; /* [m] names */
+    const char *const *parts; /* [m] names, CHART_STYLES at most */
     const double *values;     /* [n][m] */
     size_t n, m;
     bool as_shares; /* every bar has full length */

@@ -378,7 +378,7 @@ void report_memory(FILE *f, const report *r)
     draw_parts(f, r,
                &(chart_bars){.id = "memory",
                              .title = "Bytes by use",
-                             .about = "As the run planned them when it began.",
+                             .about = "When the run began.",
                              .text = report_bytes},
                memory_of);
 }

@@ -36,8 +36,9 @@ static const char page_style[] =
     "font-weight:600}details.run>summary .soft{font-weight:400;font-size:.9rem}\n"
     ".runs th:first-child{position:sticky;left:0;background:var(--paper);z-index:1}"
     ".runs thead th:first-child{background:var(--card)}\n"
-    ".runs tbody th{white-space:normal;min-width:10em;max-width:45vw}\n"
-    ".runs .swatch{margin-right:8px}.runs .scroll,.scroll.all{max-height:none}\n"
+    ".runs tbody th{white-space:normal;min-width:12em;max-width:50vw}\n"
+    ".runs "
+    ".swatch{margin-right:8px}section>.scroll,details:not(.numbers)>.scroll{max-height:none}\n"
     ".differs th,.differs td{background:color-mix(in srgb,var(--subnormal) 14%,transparent)}"
     ".differs th{font-weight:650}\n"
     "footer{margin-top:64px;padding-top:16px;border-top:1px solid var(--line);font-size:.9rem;"
@@ -160,15 +161,11 @@ static void draw_status(FILE *f, const report_run *run)
 static void draw_runs(FILE *f, const report *r)
 {
     char text[32];
-    fputs("<section class=\"runs\" aria-labelledby=\"runs\">\n<h2 id=\"runs\">Runs</h2>\n"
-          "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>",
-          f);
     static const char *const titles[] = {"run",     "steps",   "loss",      "accuracy",
                                          "lost",    "skipped", "run again", "last scale",
-                                         "items/s", "memory"};
-    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        fprintf(f, "<th scope=\"col\">%s</th>", titles[i]);
-    fputs("</tr></thead><tbody>\n", f);
+                                         "items/s", "memory",  NULL};
+    fputs("<section class=\"runs\" aria-labelledby=\"runs\">\n<h2 id=\"runs\">Runs</h2>\n", f);
+    html_table_begin(f, "runs", titles);
     for (size_t i = 0; i < r->n; i++) {
         const report_run *run = &r->runs[i];
         const double scale = run->n > 0 ? (double)run->steps[run->n - 1].log2_scale : (double)NAN;
@@ -192,7 +189,7 @@ static void draw_runs(FILE *f, const report *r)
         cell(f, isfinite(run->bytes), report_bytes(text, run->bytes));
         fputs("</tr>\n", f);
     }
-    fputs("</tbody></table></div>\n", f);
+    html_table_end(f, "runs");
     size_t validated = 0;
     for (size_t i = 0; i < r->n; i++)
         validated += r->runs[i].is_validated;
@@ -230,6 +227,8 @@ static bool is_new_key(const report *r, size_t i, const char *key)
 /* Rows of the keys that differ, or of those that do not. */
 static size_t draw_settings(FILE *f, const report *r, bool differing)
 {
+    const size_t columns = differing ? r->n : 1;
+    const char **titles = cli_resize(NULL, (columns + 2) * sizeof *titles);
     size_t rows = 0;
     for (size_t i = 0; i < r->n; i++)
         for (size_t k = 0; k < r->runs[i].config.n; k++) {
@@ -237,20 +236,16 @@ static size_t draw_settings(FILE *f, const report *r, bool differing)
             if (!is_new_key(r, i, key) || has_differences(r, key) != differing)
                 continue;
             if (rows++ == 0) {
-                fputs("<div class=\"scroll all\" tabindex=\"0\"><table><thead><tr><th "
-                      "scope=\"col\">option</th>",
-                      f);
-                for (size_t c = 0; c < (differing ? r->n : 1); c++) {
-                    fputs("<th scope=\"col\">", f);
-                    html_escape(f, differing || r->n == 1 ? r->runs[c].name : "all runs");
-                    fputs("</th>", f);
-                }
-                fputs("</tr></thead><tbody>\n", f);
+                titles[0] = "option";
+                for (size_t c = 0; c < columns; c++)
+                    titles[c + 1] = differing || r->n == 1 ? r->runs[c].name : "all runs";
+                titles[columns + 1] = NULL;
+                html_table_begin(f, "settings", titles);
             }
             fprintf(f, "<tr%s><th scope=\"row\">", differing ? " class=\"differs\"" : "");
             html_escape(f, key);
             fputs("</th>", f);
-            for (size_t c = 0; c < (differing ? r->n : 1); c++) {
+            for (size_t c = 0; c < columns; c++) {
                 const char *value = report_value(&r->runs[differing ? c : i].config, key);
                 fputs("<td>", f);
                 html_escape(f, value ? value : "\xE2\x80\x93");
@@ -259,7 +254,8 @@ static size_t draw_settings(FILE *f, const report *r, bool differing)
             fputs("</tr>\n", f);
         }
     if (rows > 0)
-        fputs("</tbody></table></div>\n", f);
+        html_table_end(f, "settings");
+    free(titles);
     return rows;
 }
 
@@ -336,8 +332,8 @@ void report_page(FILE *f, const void *what)
         {"lost", "Gradients lost", NULL, draw_losses_lost},
         {"exponents", "Where the gradients lie",
          "Magnitudes of the gradients as they were stored, that is times the scale, by power of "
-         "two. What FP16 makes of them is their colour; its range and that of BF16 are drawn "
-         "below.",
+         "two; on the right the share that is zero. The colour tells what FP16 makes of them; its "
+         "range and that of BF16 are drawn below. Tails too thin to see are cut.",
          report_exponents},
         {"speed", "Speed", NULL, report_speed},
         {"memory", "Memory", NULL, report_memory}};

@@ -16,7 +16,10 @@
 
 /* ---- lines ---- */
 
-enum { LINE_BYTES = 8 << 20 }; /* a longer one is not a line of a log */
+enum {
+    LINE_BYTES = 8 << 20,
+    TEXT_BYTES = 400
+}; /* a longer one is not a line of a log, or a name */
 
 typedef struct reader {
     FILE *file;
@@ -266,8 +269,8 @@ static bool add_valid(report_run *run, json_t *line)
     return true;
 }
 
-/* Its index, or REPORT_LAYERS if there are too many. They come in the same order every time: the
- * one after the last is tried first. */
+/* Its index, or REPORT_LAYERS if there are too many or it is no name. They come in the same order
+ * every time: the one after the last is tried first. */
 static size_t layer_of(report_run *run, const char *name, size_t guess)
 {
     if (guess < run->layer_count && strcmp(run->layers[guess].name, name) == 0)
@@ -275,7 +278,7 @@ static size_t layer_of(report_run *run, const char *name, size_t guess)
     for (size_t i = 0; i < run->layer_count; i++)
         if (strcmp(run->layers[i].name, name) == 0)
             return i;
-    if (run->layer_count == REPORT_LAYERS)
+    if (run->layer_count == REPORT_LAYERS || strlen(name) > TEXT_BYTES)
         return REPORT_LAYERS;
     run->layers = grow(run->layers, run->layer_count, &run->layer_room, sizeof *run->layers);
     run->layers[run->layer_count] = (report_layer){.name = copy(name)};

@@ -1,5 +1,5 @@
 /* The verdict in words. */
-#include "report.h"
+#include "report_groups.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,134 +12,6 @@ static const double same = 0.01, worse = 0.05;
 static const double some = 0.0001, much = 0.01; /* shares of gradients lost */
 static const double faster = 0.05;              /* timings of a shared machine are no better */
 
-/* Runs that differ in nothing but the seed. Means over them. */
-typedef struct group {
-    const report_run *first;
-    char label[96];
-    size_t n, steps, finite, running;
-    double loss, rate, bytes, lost, ratio; /* ratio: to the reference's loss */
-    uint64_t skipped, retried;
-    bool is_half;
-} group;
-
-typedef struct verdict {
-    group *at;
-    size_t n;
-    const group *reference; /* NULL: nothing to compare with */
-    bool is_validated;
-} verdict;
-
-/* ---- groups ---- */
-
-static bool is_same_job(const report_run *a, const report_run *b)
-{
-    static const char *const apart[] = {"seed",   "log",         "report", "checkpoint", "resume",
-                                        "config", "tensorboard", "csv",    "name"};
-    if (a->config.n == 0 || a->config.n != b->config.n)
-        return false;
-    for (size_t i = 0; i < a->config.n; i++) {
-        bool matters = true;
-        for (size_t k = 0; k < sizeof apart / sizeof apart[0]; k++)
-            matters &= strcmp(a->config.at[i].key, apart[k]) != 0;
-        const char *other = report_value(&b->config, a->config.at[i].key);
-        if (matters && (!other || strcmp(other, a->config.at[i].value) != 0))
-            return false;
-    }
-    return true;
-}
-
-static bool has_same_seed(const report_run *a, const report_run *b)
-{
-    const char *x = report_value(&a->config, "seed"), *y = report_value(&b->config, "seed");
-    return x && y && strcmp(x, y) == 0;
-}
-
-static void add_to_group(group *g, const report_run *run)
-{
-    if (g->n == 0) {
-        *g = (group){.first = run, .is_half = report_is_half(run)};
-        snprintf(g->label, sizeof g->label, "%s", run->name);
-        char *seed = strstr(g->label, " seed ");
-        if (seed)
-            *seed = 0;
-    }
-    g->n++;
-    g->finite += isfinite(run->loss) ? 1 : 0;
-    g->running += !run->status;
-    g->steps += run->n;
-    g->loss += run->loss;
-    g->rate += run->rate;
-    g->bytes += run->bytes;
-    g->lost += run->lost;
-    g->skipped += run->skipped;
-    g->retried += run->retried;
-}
-
-/* To the fp32 run of the same seed; else to the first fp32 run; else to the best of all. */
-static const report_run *reference_of(const report_run *run, const report_run *runs, size_t n)
-{
-    const report_run *best = NULL, *plain = NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(runs[i].loss))
-            continue;
-        if (!report_is_half(&runs[i]) && has_same_seed(run, &runs[i]))
-            return &runs[i];
-        if (!report_is_half(&runs[i]) && !plain)
-            plain = &runs[i];
-        if (!best || runs[i].loss < best->loss)
-            best = &runs[i];
-    }
-    return plain ? plain : best;
-}
-
-/* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
-static double ratio_to(const report_run *run, const report_run *reference)
-{
-    const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
-    const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
-    const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
-    const double loss = report_loss_at(run, at), other = report_loss_at(reference, at);
-    return other > 0 ? loss / other : (double)NAN;
-}
-
-static void make_groups(verdict *v, const report_run *runs, size_t n)
-{
-    size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
-    v->at = cli_resize(NULL, n * sizeof *v->at);
-    v->n = 0;
-    v->is_validated = n > 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t g = 0;
-        while (g < v->n && !is_same_job(v->at[g].first, &runs[i]))
-            g++;
-        if (g == v->n)
-            v->at[v->n++].n = 0;
-        add_to_group(&v->at[g], &runs[i]);
-        group_of[i] = g;
-        v->is_validated &= runs[i].is_validated || runs[i].n == 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const report_run *r = reference_of(&runs[i], runs, n);
-        group *g = &v->at[group_of[i]];
-        g->ratio += (r ? ratio_to(&runs[i], r) : (double)NAN) / (double)g->n;
-    }
-    for (size_t i = 0; i < v->n; i++) {
-        group *g = &v->at[i];
-        double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->lost};
-        for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
-            *sums[k] /= (double)g->n;
-    }
-    const report_run *r = n > 1 ? reference_of(&runs[0], runs, n) : NULL;
-    for (size_t i = 0; r && i < n; i++)
-        if (&runs[i] == r)
-            v->reference = &v->at[group_of[i]];
-    if (v->n < 2)
-        v->reference = NULL;
-    free(group_of);
-}
-
-/* ---- words ---- */
-
 static const char *loss_name(const verdict *v)
 {
     return v->is_validated ? "validation loss" : "training loss";
@@ -150,7 +22,9 @@ static void say_ratio(FILE *f, const verdict *v, double ratio)
 {
     const double off = fabs(ratio - 1);
     char text[32];
-    if (ratio >= 2)
+    if (isnan(ratio)) /* not finite, or no measure: zero or below */
+        fprintf(f, "a loss that cannot be compared with that of %s", v->reference->label);
+    else if (ratio >= 2)
         fprintf(f, "%.3g times the loss of %s", ratio, v->reference->label);
     else if (off < 0.0005)
         fprintf(f, "the loss of %s", v->reference->label);
@@ -485,7 +359,7 @@ void report_verdict(report_words *words, const report_run *runs, size_t n)
     static void (*const say[WORDS_COUNT])(FILE *, const verdict *) = {say_headline, say_lost,
                                                                       say_cost, say_use};
     verdict v = {0};
-    make_groups(&v, runs, n);
+    verdict_make(&v, runs, n);
     for (int i = 0; i < WORDS_COUNT; i++) {
         size_t length;
         FILE *f = open_memstream(&words->text[i], &length);

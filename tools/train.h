@@ -2,8 +2,9 @@
  *
  *     options   train_options.c   the table, which also reads and writes config files
  *     models    train_model.c     what each model needs and how it begins best
- *     job       train_job.c       data, model, trainer, loader, log, checkpoints, put together
- *     loop      train_loop.c      steps, validation, checkpoints, signals
+ *     resolve   train_resolve.c   opens the data and fills in what was left open
+ *     job       train_job.c       model, trainer, loader, log, checkpoints, put together
+ *     loop      train_loop.c      steps, checkpoints, signals; train_valid.c, train_log.c
  *     show      train_show.c      what people see: heading, progress, summary, dry run
  */
 #ifndef TRAIN_TOOL_H
@@ -29,6 +30,7 @@ typedef struct train_options {
     int precision, mode, wgrad; /* mode 0: auto, else gs_mode + 1; wgrad 1: f32 */
     const char *scaler, *on_overflow;
     double loss_weight;
+    bool recompute;
 
     const char *optimizer, *schedule;
     double lr, clip, epochs;
@@ -39,6 +41,11 @@ typedef struct train_options {
     const char *log, *csv, *tensorboard, *checkpoint, *report, *name;
     uint64_t checkpoint_every, keep, telemetry_every;
     cli_machine machine;
+
+    int compress; /* index in {f32, f16, bf16} */
+    bool zero;
+    double timeout;
+    uint64_t compare_every;
 
     const char *config;
     bool resume, quiet, dry_run, print_config;
@@ -126,8 +133,9 @@ typedef struct train_result {
     train_ending ending;
     uint64_t first;        /* step before the first */
     double loss, accuracy; /* of the last validation; else the last step's, and NaN */
-    double shown;          /* the loss, smoothed for the eye */
+    double shown, pace;    /* loss and seconds per item, smoothed for the eye */
     uint64_t items;        /* images or tokens, of this process's run */
+    uint64_t sent;         /* bytes to other ranks, in steps */
     double seconds, phases[TRAIN_PHASES];
     double scale;
     uint64_t saved; /* step of the last checkpoint; 0: none */
@@ -141,6 +149,17 @@ const char *train_ending_name(train_ending ending);
 extern const char *const train_phase_names[TRAIN_PHASES];
 
 double train_now(void); /* seconds */
+static inline bool train_due(uint64_t step, uint64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* Training goes on without a log that cannot be written: says so once, and the exit code will tell.
+ */
+void train_log_note(train_job *j, train_result *r, gs_status status);
+void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
+                    const gs_log_step *step);
+void train_log_end(train_job *j, train_result *r);
 
 /* Loss and accuracy (NaN: the task has none) over the validation split. */
 int train_validate(train_job *j, double *loss, double *accuracy);

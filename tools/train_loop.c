@@ -3,11 +3,11 @@
  * (1) What is saved after step n leads to the same step n + 1 that would have followed.
  * (2) A validation comes before the checkpoint of its step, which so knows whether it was the best.
  * (3) A signal is looked at between steps; the second one ends the process where it stands. */
+#include "ranks.h"
 #include "train.h"
 
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,106 +49,7 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-}
-
-/* ---- the log ---- */
-
-typedef struct pairs {
-    gs_log_pair list[128];
-    size_t n;
-} pairs;
-
-static char *copy_of(const char *text) { return strcpy(cli_resize(NULL, strlen(text) + 1), text); }
-
-/* A list is one member, its items with spaces between them. */
-static void add_pair(void *user, const char *key, const char *value)
-{
-    pairs *p = user;
-    gs_log_pair *last = p->n > 0 ? &p->list[p->n - 1] : NULL;
-    if (last && strcmp(last->key, key) == 0) {
-        char *both = cli_resize(NULL, strlen(last->value) + strlen(value) + 2);
-        sprintf(both, "%s %s", last->value, value);
-        free((void *)(uintptr_t)last->value);
-        last->value = both;
-    } else if (p->n < sizeof p->list / sizeof p->list[0]) {
-        p->list[p->n++] = (gs_log_pair){key, copy_of(value)};
-    }
-}
-
-static gs_status log_run(train_job *j, const gs_train_row *row)
-{
-    char cpu[128];
-    pairs config = {.n = 0};
-    cli_config_each(train_rows, add_pair, &config);
-    const train_bytes bytes = train_job_bytes(j, row->memory);
-    const gs_log_run run = {.name = j->o.name,
-                            .model = j->line,
-                            .data = j->info->name,
-                            .parameters = train_job_parameters(j),
-                            .config = config.list,
-                            .configs = config.n,
-                            .cpu = cli_cpu_model(cpu),
-                            .kernels = cli_kernels(gs_context_cpu(j->ctx)),
-                            .threads = gs_context_threads(j->ctx),
-                            .ranks = j->comm.size,
-                            .weights = bytes.weights,
-                            .optimizer = bytes.optimizer,
-                            .activations = bytes.activations,
-                            .gradients = bytes.gradients};
-    const gs_status status = gs_logger_run(j->log, &run);
-    for (size_t i = 0; i < config.n; i++)
-        free((void *)(uintptr_t)config.list[i].value);
-    return status;
-}
-
-/* Training goes on without a log that cannot be written; the exit code will tell. */
-static void note(train_job *j, train_result *r, gs_status status)
-{
-    if (status != GS_OK && !r->log_failed)
-        cli_warn("%s: the run goes on without it", gs_logger_error(j->log)->text);
-    r->log_failed |= status != GS_OK;
-}
-
-static bool due(uint64_t step, uint64_t every) { return every > 0 && step % every == 0; }
-
-static void log_step(train_job *j, train_result *r, const gs_train_row *row,
-                     const gs_log_step *step)
-{
-    if (!j->log)
-        return;
-    if (gs_logger_fresh(j->log))
-        note(j, r, log_run(j, row));
-    note(j, r, gs_logger_step(j->log, step));
-    size_t n;
-    const gs_layer *layers = gs_tape_layers(gs_trainer_tape(j->trainer), &n);
-    if (!layers || !due(step->step, j->o.telemetry_every))
-        return;
-    const gs_dtype half = j->o.precision == TRAIN_FP32 ? GS_F32 : j->half;
-    note(j, r, gs_logger_layers(j->log, step->step, layers, n));
-    note(j, r, gs_logger_exponents(j->log, step->step, half, row->scale, layers, n));
-}
-
-static void log_end(train_job *j, train_result *r)
-{
-    gs_log_phase phases[TRAIN_PHASES];
-    const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
-    uint64_t skipped = 0;
-    for (int i = 0; i < GS_REASON_COUNT; i++)
-        skipped += c->skipped[i];
-    for (int i = 0; i < TRAIN_PHASES; i++)
-        phases[i] = (gs_log_phase){train_phase_names[i], r->phases[i]};
-    const gs_log_end end = {.step = j->about.step,
-                            .seconds = r->seconds,
-                            .loss = r->loss,
-                            .accuracy = r->accuracy,
-                            .applied = c->applied,
-                            .skipped = skipped,
-                            .retried = c->retried,
-                            .status = train_ending_name(r->ending),
-                            .phases = phases,
-                            .n = TRAIN_PHASES};
-    if (j->log)
-        note(j, r, gs_logger_end(j->log, &end));
+    signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
 }
 
 /* ---- validation and checkpoints ---- */
@@ -173,25 +74,33 @@ static int validate(train_job *j, train_result *r, bool *best)
         j->about.best_step = j->about.step;
     }
     if (j->log)
-        note(j, r, gs_logger_valid(j->log, j->about.step, r->loss, r->accuracy, *best));
+        train_log_note(j, r, gs_logger_valid(j->log, j->about.step, r->loss, r->accuracy, *best));
     if (!j->o.quiet)
         train_show_valid(j, r->loss, r->accuracy, *best);
     return CLI_GO;
 }
 
+/* Rank 0 writes; the others give what they alone have. */
 static int save(train_job *j, train_result *r, bool best)
 {
     gs_error error = {0};
+    if (!j->saver && !j->o.zero)
+        return CLI_GO;
     const double start = train_now();
-    const gs_status status =
-        gs_saver_save(j->saver, j->trainer, &j->about, best ? GS_SAVE_BEST : 0, &error);
+    const unsigned flags = best ? GS_SAVE_BEST : 0;
+    gs_status status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
+    if (status == GS_EIO && j->comm.size == 1) { /* of the one before: a disk may have room again */
+        cli_warn("a checkpoint could not be written: %s: the run goes on", error.text);
+        status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
+    }
     if (status != GS_OK)
         return cli_failed("the checkpoint could not be written: %s", error.text);
     if (j->log) {
         char path[4096];
         snprintf(path, sizeof path, "%s/step-%08llu.safetensors", j->o.checkpoint,
                  (unsigned long long)j->about.step);
-        note(j, r, gs_logger_checkpoint(j->log, j->about.step, path, train_now() - start));
+        train_log_note(j, r,
+                       gs_logger_checkpoint(j->log, j->about.step, path, train_now() - start));
     }
     r->saved = j->about.step;
     return CLI_GO;
@@ -204,6 +113,11 @@ static void lap(train_result *r, double *start, int phase)
     const double time = train_now();
     r->phases[phase] += time - *start;
     *start = time;
+}
+
+static double smooth(double mean, double x)
+{
+    return !isfinite(x) ? mean : isnan(mean) ? x : 0.95 * mean + 0.05 * x;
 }
 
 static int fail_step(train_job *j, train_result *r, gs_status status)
@@ -222,11 +136,13 @@ static int take_step(train_job *j, train_result *r)
     double start = begin;
     if (gs_loader_next(j->loader, &micro, &n, &error) != GS_OK) {
         r->ending = TRAIN_FAILED;
+        if (j->comm.size > 1) /* the others wait for this rank, which has nothing */
+            gs_trainer_step(j->trainer, NULL, 0, NULL);
         return cli_failed("%s", error.text);
     }
     lap(r, &start, TRAIN_DATA);
     gs_tape_exponents(gs_trainer_tape(j->trainer),
-                      j->log && due(j->about.step + 1, j->o.telemetry_every));
+                      j->log && train_due(j->about.step + 1, j->o.telemetry_every));
     const gs_status status = gs_trainer_step(j->trainer, micro, n, &row);
     if (status != GS_OK)
         return fail_step(j, r, status);
@@ -240,12 +156,13 @@ static int take_step(train_job *j, train_result *r)
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         r->phases[i] += row.seconds[i];
     r->items += items;
+    r->sent += row.sent;
     r->scale = row.scale;
     r->loss = row.loss;
     r->accuracy = (double)NAN;
-    if (isfinite(row.loss))
-        r->shown = isnan(r->shown) ? row.loss : 0.95 * r->shown + 0.05 * row.loss;
-    log_step(j, r, &row, &step);
+    r->shown = smooth(r->shown, row.loss);
+    r->pace = smooth(r->pace, step.seconds / (double)items);
+    train_log_step(j, r, &row, &step);
     if (!j->o.quiet)
         train_show_progress(j, r, &step);
     lap(r, &start, TRAIN_LOG);
@@ -265,38 +182,32 @@ static int take_step(train_job *j, train_result *r)
     return CLI_GO;
 }
 
-/* The signal, of whichever rank: all are to end after the same step. */
-static int signal_seen(train_job *j)
-{
-    double seen = caught;
-    if (j->comm.size > 1 && gs_comm_max(&j->comm, j->ctx, &seen, 1) != GS_OK)
-        return 0; /* the next step will say what is wrong */
-    return (int)seen;
-}
-
-/* What follows a step: validation, then the checkpoint. */
-static int between_steps(train_job *j, train_result *r)
+/* What follows a step: validation, then the checkpoint. `signal` is what any rank has caught: all
+ * are to end after the same step. */
+static int between_steps(train_job *j, train_result *r, int signal)
 {
     const train_options *o = &j->o;
     const uint64_t step = j->about.step;
     const bool last = step >= o->steps;
-    bool best = false;
+    bool best = false, busy = false;
     int code = CLI_GO;
     double start = train_now();
-    if (train_valid_possible(j) && (due(step, o->valid_every) || last)) {
+    if (train_valid_possible(j) && (train_due(step, o->valid_every) || last)) {
         code = validate(j, r, &best);
+        busy = true;
         lap(r, &start, TRAIN_VALID);
     }
     if (o->patience > 0 && j->about.waits >= o->patience && !last)
         r->ending = TRAIN_EARLY;
-    else if (!last && (r->signal = signal_seen(j)) != 0)
+    else if (!last && (r->signal = signal) != 0)
         r->ending = TRAIN_STOPPED;
     const bool ends = last || r->ending != TRAIN_DONE;
-    if (code == CLI_GO && j->saver && (best || ends || due(step, o->checkpoint_every))) {
+    if (code == CLI_GO && o->checkpoint && (best || ends || train_due(step, o->checkpoint_every))) {
         code = save(j, r, best);
+        busy = true;
         lap(r, &start, TRAIN_SAVE);
     }
-    return code;
+    return busy ? ranks_agree(code, NULL) : code;
 }
 
 int train_loop(train_job *j, train_result *r)
@@ -305,27 +216,32 @@ int train_loop(train_job *j, train_result *r)
                         .loss = (double)NAN,
                         .accuracy = (double)NAN,
                         .shown = (double)NAN,
+                        .pace = (double)NAN,
                         .scale = gs_scaler_scale(gs_trainer_scaler(j->trainer))};
     const double start = train_now();
     int code = CLI_GO;
     catch_signals();
     /* a kill may have come between the checkpoint and its second name as the best */
-    if (j->saver && r->first > 0 && j->about.best_step == r->first)
-        code = save(j, r, true);
+    if (j->o.checkpoint && r->first > 0 && j->about.best_step == r->first)
+        code = ranks_agree(save(j, r, true), NULL);
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
         code = take_step(j, r);
+        int signal = caught;
+        code = ranks_agree(code, &signal);
         if (code == CLI_GO)
-            code = between_steps(j, r);
+            code = between_steps(j, r, signal);
     }
     gs_error error = {0};
     const double waits = train_now();
-    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO)
-        code = cli_failed("the checkpoint could not be written: %s", error.text);
+    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO) {
+        code = cli_failed("the last checkpoint could not be written: %s", error.text);
+        r->saved = 0;
+    }
     r->phases[TRAIN_SAVE] += train_now() - waits;
     r->seconds = train_now() - start;
     if (code != CLI_GO)
         r->ending = TRAIN_FAILED;
-    log_end(j, r);
+    train_log_end(j, r);
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
         code = 128 + r->signal;
     if (code == CLI_GO && r->log_failed)

@@ -84,7 +84,7 @@ const train_model train_models[] = {
      GS_TASK_CLASSES,
      "fashion-mnist",
      "|filters|",
-     {.filters = 16, .batch = 128, .lr = 4e-3, .epochs = 6, .valid_items = 10000},
+     {.filters = 16, .batch = 128, .lr = 4e-3, .epochs = 4, .valid_items = 10000},
      make_cnn},
     {"resnet",
      GS_TASK_CLASSES,

@@ -15,7 +15,7 @@ enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
         .clip = (double)NAN, .epochs = (double)NAN, .warmup = CLI_AUTO, .steps = CLI_AUTO, \
         .batch = CLI_AUTO, .accumulate = 1, .seed = 1, .valid_every = CLI_AUTO,            \
         .valid_items = CLI_AUTO, .checkpoint_every = CLI_AUTO, .keep = 3,                  \
-        .telemetry_every = CLI_AUTO                                                        \
+        .telemetry_every = CLI_AUTO, .timeout = 300, .compare_every = 100                  \
     }
 
 train_options train_given = NOT_GIVEN;
@@ -57,6 +57,8 @@ static const cli_option precision_rows[] = {
     {"set", "KEY=VALUE", "of the scaler or the optimizer; may be repeated", CLI_LIST(&O->set)},
     {"wgrad", "half|f32", "weight gradients: rounded to half, or the f32 sums",
      CLI_CHOICE(&O->wgrad)},
+    {"recompute", NULL, "run the blocks of gpt again in backward: less memory, the same bits",
+     CLI_FLAG(&O->recompute)},
     {"loss-weight", "W", "multiplies the gradients, not the loss that is shown",
      CLI_DOUBLE(&O->loss_weight), .min = 0x1p-60, .max = 0x1p60},
     {0}};
@@ -103,6 +105,19 @@ static const cli_option output_rows[] = {
     CLI_MACHINE_ROWS(&O->machine),
     {0}};
 
+static const cli_option rank_rows[] = {
+    {"compress", "none|fp16|bf16",
+     "what gradients are sent as: fp32, or scaled halves, which are half the bytes",
+     CLI_CHOICE(&O->compress)},
+    {"zero", NULL,
+     "ZeRO-1: each rank keeps its part of the optimizer's state and of the fp32 weights",
+     CLI_FLAG(&O->zero)},
+    {"timeout", "S", "seconds after which a rank that does not answer ends the run",
+     CLI_DOUBLE(&O->timeout), .min = 0.1, .max = 1e6},
+    {"compare-every", "N", "steps after which the ranks compare weights and scaler",
+     CLI_UNSIGNED(&O->compare_every), .min = 1, .max = 1e12},
+    {0}};
+
 static const cli_option now_rows[] = {
     {"config", "FILE", "options as lines `name = value`; the command line wins",
      CLI_STRING(&O->config), .now = true},
@@ -115,12 +130,14 @@ static const cli_option now_rows[] = {
     {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true},
     {0}};
 
-const cli_option train_rows[] = {{"what", NULL, NULL, CLI_SECTION(job_rows)},
-                                 {"precision", NULL, NULL, CLI_SECTION(precision_rows)},
-                                 {"training", NULL, NULL, CLI_SECTION(training_rows)},
-                                 {"output", NULL, NULL, CLI_SECTION(output_rows)},
-                                 {"this run", NULL, NULL, CLI_SECTION(now_rows)},
-                                 {0}};
+const cli_option train_rows[] = {
+    {"what", NULL, NULL, CLI_SECTION(job_rows)},
+    {"precision", NULL, NULL, CLI_SECTION(precision_rows)},
+    {"training", NULL, NULL, CLI_SECTION(training_rows)},
+    {"output", NULL, NULL, CLI_SECTION(output_rows)},
+    {"ranks (mpirun -n N gradscale train ...)", NULL, NULL, CLI_SECTION(rank_rows)},
+    {"this run", NULL, NULL, CLI_SECTION(now_rows)},
+    {0}};
 
 /* ---- reading ---- */
 

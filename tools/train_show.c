@@ -60,9 +60,25 @@ static void print_job(const train_job *j)
            o->optimizer, o->lr, o->schedule);
 }
 
+/* Of several ranks, what one of them holds. */
+static void print_ranks(const train_job *j)
+{
+    static const char *const wires[] = {"fp32", "fp16", "bf16"};
+    const gs_held held = gs_trainer_held(j->trainer);
+    char sums[4][48];
+    printf("ranks      %d of %u threads%s, gradients are sent in %s\n", j->comm.size,
+           gs_context_threads(j->ctx), j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
+    printf("memory     %s a rank: weights %s, optimizer %s, gradients %s\n",
+           bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
+           bytes_text(sums[1], held.weights), bytes_text(sums[2], held.optimizer),
+           bytes_text(sums[3], held.gradients));
+}
+
 void train_show_heading(const train_job *j)
 {
     print_job(j);
+    if (j->comm.size > 1)
+        print_ranks(j);
     if (j->about.step > 0)
         printf("resumed    after step %llu\n", (unsigned long long)j->about.step);
     cli_flush();
@@ -102,11 +118,11 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
     scale_text(scale, step->scale);
     if (is_terminal())
         cli_progress((double)(n - r->first), (double)(all - r->first),
-                     "%llu/%llu  loss %.4f  scale %s  skipped %llu  %.0f %s/s", n, all, r->shown,
-                     scale, skipped, step->items_per_s, units[j->info->task]);
+                     "%llu/%llu  loss %.4f  scale %s  skip %llu  %.0f/s", n, all, r->shown, scale,
+                     skipped, 1 / r->pace);
     else
         fprintf(stderr, "step %llu of %llu: loss %.4f, scale %s, %llu skipped, %.0f %s/s\n", n, all,
-                r->shown, scale, skipped, step->items_per_s, units[j->info->task]);
+                r->shown, scale, skipped, 1 / r->pace, units[j->info->task]);
 }
 
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best)
@@ -147,6 +163,9 @@ void train_show_summary(const train_job *j, const train_result *r)
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms a step; %s in all\n", (double)r->items / stepping,
                units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
+    if (j->comm.size > 1 && steps > 0)
+        printf("network    a rank sent %s a step; %.1f%% of the time it waited for others\n",
+               bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
     } files[] = {{"log", o->log},

@@ -11,6 +11,7 @@ static uint64_t items_of(const train_job *j)
 
 bool train_valid_possible(const train_job *j) { return items_of(j) > 0; }
 
+/* Each rank looks at its stretch of the items; what they add up to is the same on all. */
 int train_validate(train_job *j, double *loss, double *accuracy)
 {
     const bool counted = j->info->task != GS_TASK_TOKENS; /* of words the loss says more */
@@ -21,28 +22,36 @@ int train_validate(train_job *j, double *loss, double *accuracy)
     gs_loader *loader;
     gs_error error = {0};
     gs_status status = gs_loader_create(&loader, j->data, &order, NULL, &error);
-    double sum = 0, right = 0;
-    for (uint64_t seen = 0; status == GS_OK && seen < items;) {
+    const uint64_t rank = (uint64_t)j->comm.rank, ranks = (uint64_t)j->comm.size;
+    const uint64_t first = items / ranks * rank + items % ranks * rank / ranks;
+    const uint64_t last = items / ranks * (rank + 1) + items % ranks * (rank + 1) / ranks;
+    double sums[3] = {0}; /* of losses, of what is right, of errors */
+    if (status == GS_OK)
+        status = gs_loader_seek(loader, first);
+    for (uint64_t seen = first; status == GS_OK && seen < last;) {
         const gs_batch *micro;
         size_t n;
         status = gs_loader_next(loader, &micro, &n, &error);
         if (status != GS_OK)
             break;
         gs_batch batch = micro[0];
-        batch.n = batch.n < items - seen ? batch.n : (size_t)(items - seen);
+        batch.n = batch.n < last - seen ? batch.n : (size_t)(last - seen);
         double mean;
         size_t hits = 0;
         status = gs_trainer_evaluate(j->trainer, &batch, &mean, counted ? &hits : NULL);
         if (status != GS_OK)
             error = *gs_context_error(j->ctx);
-        sum += mean * (double)batch.n;
-        right += (double)hits;
+        sums[0] += mean * (double)batch.n;
+        sums[1] += (double)hits;
         seen += batch.n;
     }
     gs_loader_free(loader);
+    sums[2] = status != GS_OK;
+    if (gs_comm_sum(&j->comm, j->ctx, sums, 3) != GS_OK && status == GS_OK)
+        return cli_fail_status(GS_ERANK, gs_context_error(j->ctx));
     if (status != GS_OK)
         return cli_failed("validation: %s", error.text);
-    *loss = sum / (double)items;
-    *accuracy = counted ? right / ((double)items * (double)targets) : (double)NAN;
+    *loss = sums[0] / (double)items;
+    *accuracy = counted ? sums[1] / ((double)items * (double)targets) : (double)NAN;
     return CLI_GO;
 }

@@ -37,7 +37,10 @@ typedef struct gs_checkpoint {
     uint64_t waits;     /* validations since */
 } gs_checkpoint;
 
-/* Writes `path`, or leaves what was there. Nothing of the trainer changes. */
+/* Writes `path`, or leaves what was there. Nothing of the trainer changes.
+ *
+ * Of several ranks it is rank 0 that saves. Where the state is sharded (gs_ranks.zero) the others
+ * call it too, with path NULL, to give their parts. */
 GS_API gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer,
                                     const gs_checkpoint *about, gs_error *error);
 
@@ -46,6 +49,9 @@ GS_API gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer,
  * same model, precision and optimizer; a file of others is refused with a sentence that names the
  * difference. Learning rates and other settings are the trainer's; scaler and seed become the
  * file's.
+ *
+ * Every rank loads the file, and none takes it over unless all can. Their number may be another one
+ * than the file's, sharded or not.
  *
  * about->model is compared with the file's line if it is not NULL; about->config is not looked at;
  * the numbers become the file's. about may be NULL. */
@@ -84,7 +90,9 @@ GS_API gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep
 /* Copies the state, which takes as much memory as the file, and returns; the thread writes it. A
  * call that finds the one before still being written waits for it, and if that one failed returns
  * its error, once, and saves nothing. The files that were there stay until a new one is complete;
- * those of later steps, which a run that went back has left, stay too. */
+ * those of later steps, which a run that went back has left, stay too.
+ *
+ * Where the state is sharded, ranks other than 0 call it with saver NULL. */
 GS_API gs_status gs_saver_save(gs_saver *saver, gs_trainer *trainer, const gs_checkpoint *about,
                                unsigned flags, gs_error *error);
 /* Until all is on the disk. The error of the last save, once. */

@@ -1,4 +1,5 @@
-/* comm.h: ranks that train together: a transport of four entries to fill in, and what is built on it.
+/* comm.h: ranks that train together: a transport of four entries to fill in, and what is built on
+ * it.
  *
  *     gs_comm comm;                                     gradscale/mpi.h fills one in
  *     gs_trainer_config config = {.comm = &comm, ...};  and the trainer does the rest
@@ -19,10 +20,10 @@ extern "C" {
 
 /* ---- the transport ---- */
 
-/* `bytes` are cut into blocks of `block`, one a rank; the last ones may be shorter or empty. Both are
- * the same on every rank. exchange and gather return at once, and the arrays stay with the transport
- * until `done` says so. Those of a kind are started in the same order everywhere; the two kinds are
- * not ordered among each other. */
+/* `bytes` are cut into blocks of `block`, one a rank; the last ones may be shorter or empty. Both
+ * are the same on every rank. exchange and gather return at once, and the arrays stay with the
+ * transport until `done` says so. Those of a kind are started in the same order everywhere; the two
+ * kinds are not ordered among each other. */
 typedef struct gs_comm {
     void *user;
     int rank, size; /* 0 <= rank < size */
@@ -34,8 +35,9 @@ typedef struct gs_comm {
     /* Whether it has ended; with `wait`, returns when it has. A request that has ended, or failed,
      * is forgotten. A rank that does not answer is a failure in the end, never a wait for ever. */
     gs_status (*done)(void *user, int request, int wait, int *ended);
-    gs_status (*bcast)(void *user, void *data, size_t bytes, int root); /* returns when it is done */
-    const gs_error *error; /* where a failure leaves its sentence; NULL: it has none */
+    gs_status (*bcast)(void *user, void *data, size_t bytes,
+                       int root); /* returns when it is done */
+    const gs_error *error;        /* where a failure leaves its sentence; NULL: it has none */
 } gs_comm;
 
 /* A process alone: rank 0 of 1. */
@@ -55,14 +57,14 @@ GS_API gs_status gs_comm_max(const gs_comm *comm, gs_context *ctx, double *x, si
  * each rank has what all have of its own piece; that is summed and, unless `sharded`, the sums are
  * gathered. Buckets go from the end of the array to its start, as a backward pass finishes them.
  *
- * `wire` f16 or bf16 sends half the bytes: each rank's values are rounded, added in f32 in rank order
- * and the sum is rounded once: not an operation of the network's own, which would round every time
- * and in an order of its choice. What is too large becomes Inf, in a message or in a sum, and is
- * found by whoever scans: an overflow of the step. */
+ * `wire` f16 or bf16 sends half the bytes: each rank's values are rounded, added in f32 in rank
+ * order and the sum is rounded once: not an operation of the network's own, which would round every
+ * time and in an order of its choice. What is too large becomes Inf, in a message or in a sum, and
+ * is found by whoever scans: an overflow of the step. */
 typedef struct gs_reducer gs_reducer;
 
 typedef struct gs_reducer_config {
-    size_t bucket; /* elements; 0: 2^20 */
+    size_t bucket; /* elements; 0: 2^20, or 2^14 a rank where that is more */
     gs_dtype wire; /* GS_F32, GS_F16, GS_BF16 */
     int sharded;   /* each rank keeps the sums of its own pieces; the others are undefined */
 } gs_reducer_config;
@@ -72,16 +74,17 @@ GS_API gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_c
                                    float *data, size_t count, const gs_reducer_config *config);
 GS_API void gs_reducer_free(gs_reducer *reducer);
 
-/* One reduction: begin; `ready` for elements that will not change any more, which starts what can be
- * started; `poll` now and then, for what is under way to move on. `sums` waits for the sums of this
- * rank's pieces, `end` for everything. Elements never told of are ready at `sums`. Failures show
- * there: until then a reducer that has failed does nothing. */
+/* One reduction: begin; `ready` for elements that will not change any more, which starts what can
+ * be started; `poll` now and then, for what is under way to move on. `sums` waits for the sums of
+ * this rank's pieces, `end` for everything. Elements never told of are ready at `sums`. Failures
+ * show there: until then a reducer that has failed does nothing. */
 GS_API void gs_reducer_begin(gs_reducer *reducer);
 GS_API void gs_reducer_ready(gs_reducer *reducer, size_t first, size_t count);
 GS_API void gs_reducer_poll(gs_reducer *reducer);
 GS_API gs_status gs_reducer_sums(gs_reducer *reducer);
 GS_API gs_status gs_reducer_end(gs_reducer *reducer);
 
+GS_API size_t gs_reducer_bytes(const gs_reducer *reducer); /* of its buffers */
 /* Bytes that this rank has sent to others since it was made. */
 GS_API uint64_t gs_reducer_sent(const gs_reducer *reducer);
 

@@ -36,7 +36,8 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
 /* name is one of these, or the path of a file or folder, whose content decides:
  *
  *   fashion-mnist  of Debian's package dataset-fashion-mnist, or the four files in `root`
- *   self           the sources of this project, include/, src/ and tools/ of `root`, as bytes
+ *   self           the sources of this project, include/, src/ and tools/ of `root`, as bytes: the
+ *                  source tree, or PREFIX/share/gradscale where it is installed
  *   shapes         discs, squares and triangles on noise, 32 x 32, a class a pixel: rendered,
  * endless IDX            images and labels, as MNIST's; a folder with such files, or one's images
  *   tokens         llm.c's .bin files, version 1, 16 bits a token; a folder of them

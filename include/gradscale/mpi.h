@@ -6,9 +6,9 @@
  *     ... train; on an error: gs_mpi_abort(mpi, 1) ...
  *     gs_mpi_close(mpi);
  *
- * All calls are non-blocking collectives that are asked again and again until they end or until time
- * is up: a rank that died or hangs makes the others fail with a sentence that names it. All of it is
- * to be used by one thread, the one that called MPI_Init_thread where that is FUNNELED.
+ * All calls are non-blocking collectives that are asked again and again until they end or until
+ * time is up: a rank that died or hangs makes the others fail with a sentence that names it. All of
+ * it is to be used by one thread, the one that called MPI_Init_thread where that is FUNNELED.
  */
 #ifndef GRADSCALE_MPI_H
 #define GRADSCALE_MPI_H

@@ -116,7 +116,7 @@ typedef struct gs_ranks {
     int zero;         /* 1: ZeRO-1: each rank keeps and steps its part of moments and, in O2, of the
                          f32 weights of matrices; the results are those of 0, bit for bit. SGD, Adam
                          and AdamW with moments in f32 */
-    size_t bucket;    /* gradients that are sent together; 0: 2^20 */
+    size_t bucket;    /* gradients that are sent together; 0: as gs_reducer_config */
     uint64_t compare; /* weights, scaler and running statistics every so many steps; 0: 100 */
 } gs_ranks;
 
@@ -144,6 +144,12 @@ GS_API gs_store *gs_trainer_store(gs_trainer *trainer);
 GS_API gs_optim *gs_trainer_optim(gs_trainer *trainer);
 GS_API gs_scaler *gs_trainer_scaler(gs_trainer *trainer);
 GS_API gs_status gs_trainer_sync(gs_trainer *trainer);
+
+/* Bytes that this rank holds between steps; of buckets to send the gradients in, too. */
+typedef struct gs_held {
+    uint64_t weights, gradients, optimizer;
+} gs_held;
+GS_API gs_held gs_trainer_held(const gs_trainer *trainer);
 
 /* What a step does, in order. Times are summed over micro-batches and reruns. */
 #define GS_PHASES(X)                                             \
@@ -185,8 +191,8 @@ typedef struct gs_train_row {
  * which the context has the sentence, nothing has changed. row may be NULL.
  *
  * Of several ranks each brings what it has, some of them nothing (n 0): an item counts the same
- * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK: one
- * does not answer, or they have diverged; the trainer is not to be used again. */
+ * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK:
+ * one does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
 

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, ALIGN = 32, BUCKET = 1 << 20 };
+enum { LANES = 4, ALIGN = 32, BUCKET = 1 << 20, PIECE = 1 << 14 };
 
 typedef enum phase { FREE, MOVING, SPREADING } phase;
 
@@ -35,6 +35,7 @@ struct gs_reducer {
     size_t oldest, summed, started; /* numbers in the order of (1): oldest <= summed <= started */
     uint64_t sent;
     gs_status status;
+    size_t bytes; /* of the lanes */
 };
 
 static size_t wire_size(const gs_reducer *r) { return r->config.wire == GS_F32 ? 4 : 2; }
@@ -78,16 +79,20 @@ gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_comm *co
     if (!r)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a reducer");
     *r = (gs_reducer){.ctx = ctx, .comm = comm, .data = data, .count = count, .config = *config};
-    const size_t bucket = config->bucket ? config->bucket : BUCKET;
+    /* pieces long enough that their bytes take longer than their messages */
+    const size_t least = (size_t)comm->size * PIECE, own = least > BUCKET ? least : BUCKET;
+    const size_t bucket = config->bucket ? config->bucket : own;
     r->config.bucket = bucket < ALIGN ? ALIGN : bucket - bucket % ALIGN;
     r->buckets = count / r->config.bucket + (count % r->config.bucket > 0);
     const size_t room = count < r->config.bucket ? count : r->config.bucket;
     const size_t padded = piece_length(r, (gs_piece){0, room}) * (size_t)comm->size;
     bool fits = (r->left = gsi_new(&ctx->heap, r->buckets * sizeof *r->left)) != NULL;
+    const size_t from = config->wire == GS_F32 ? 0 : room * wire_size(r);
     for (size_t i = 0; i < LANES && i < r->buckets; i++) {
-        if (config->wire != GS_F32)
-            fits &= (r->lanes[i].from = gsi_new(&ctx->heap, room * wire_size(r))) != NULL;
+        if (from > 0)
+            fits &= (r->lanes[i].from = gsi_new(&ctx->heap, from)) != NULL;
         fits &= (r->lanes[i].to = gsi_new(&ctx->heap, padded * wire_size(r))) != NULL;
+        r->bytes += from + padded * wire_size(r);
     }
     if (!fits) {
         gs_reducer_free(r);
@@ -111,6 +116,7 @@ void gs_reducer_free(gs_reducer *r)
     gsi_free(&r->ctx->heap, r);
 }
 
+size_t gs_reducer_bytes(const gs_reducer *r) { return r->bytes; }
 uint64_t gs_reducer_sent(const gs_reducer *r) { return r->sent; }
 
 /* ---- one bucket ---- */
@@ -264,7 +270,8 @@ void gs_reducer_ready(gs_reducer *r, size_t first, size_t count)
     advance(r, false);
 }
 
-/* A failure leaves nothing under way: memory that a transport still writes to is not to be freed. */
+/* A failure leaves nothing under way: memory that a transport still writes to is not to be freed.
+ */
 static gs_status settle(gs_reducer *r)
 {
     for (size_t i = 0; r->status != GS_OK && i < LANES; i++)

@@ -53,9 +53,12 @@ struct gs_tape {
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
     struct gsi_buffer *spares[2]; /* outside and inside of segments */
-    gsi_passed_fn *passed; /* NULL: nobody asks */
+    gsi_passed_fn *passed;        /* NULL: nobody asks */
     void *passed_user;
     struct gsi_use *uses; /* newest first, each weight once */
+    const gs_weight *fresh_list;
+    bool *fresh; /* [fresh_room]: nothing has been added to it since gsi_tape_fresh */
+    size_t fresh_count, fresh_room;
     gs_value poison;
     gs_error error;
     gs_stats stats;
@@ -67,6 +70,13 @@ struct gs_tape {
 
 /* From the next gs_tape_begin on; NULL: no longer. */
 void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user);
+
+/* The gradients of list[n] count as zero, whatever they hold: what is first added to one is written
+ * to it, which saves clearing and reading it. In the order of their addresses, as a store has them.
+ */
+gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n);
+/* Clears the gradient if nothing has been added to it since; NULL: all such. */
+void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
@@ -137,6 +147,8 @@ void gsi_backward(gs_tape *t, gsi_op *op);
 /* d(v) will not be read again. */
 void gsi_release(gs_tape *t, gs_value *v);
 
+/* Whether nothing has been added to the gradient yet. It is no longer so: the caller writes it. */
+bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
 /* g's product, all of it but c and beta being set, is d(v) or a part of it, be v a weight or not.
  */
 void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);

@@ -147,6 +147,50 @@ void gsi_product(gs_tape *t, gs_gemm *g, bool gradient)
         gsi_note(t, &stats);
 }
 
+/* ---- fresh gradients ---- */
+
+gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n)
+{
+    if (n > t->fresh_room) {
+        bool *fresh = gsi_new(&t->ctx->heap, n * sizeof *fresh);
+        if (!fresh)
+            return gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for the marks of %zu weights", n);
+        gsi_free(&t->ctx->heap, t->fresh);
+        t->fresh = fresh;
+        t->fresh_room = n;
+    }
+    t->fresh_list = list;
+    t->fresh_count = n;
+    if (n > 0)
+        memset(t->fresh, true, n * sizeof *t->fresh);
+    return GS_OK;
+}
+
+/* By its gradient: a model may have a copy of the gs_weight. */
+bool gsi_take_fresh(gs_tape *t, const gs_weight *w)
+{
+    size_t low = 0, high = t->fresh_count;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if ((uintptr_t)t->fresh_list[mid].grad < (uintptr_t)w->grad)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const bool fresh = low < t->fresh_count && t->fresh_list[low].grad == w->grad && t->fresh[low];
+    if (fresh)
+        t->fresh[low] = false;
+    return fresh;
+}
+
+void gsi_tape_settle(gs_tape *t, const gs_weight *weight)
+{
+    for (size_t i = 0; !weight && i < t->fresh_count; i++)
+        gsi_tape_settle(t, &t->fresh_list[i]);
+    if (weight && gsi_take_fresh(t, weight))
+        memset(weight->grad, 0, weight->rows * weight->cols * gsi_size_of(weight->grad_dtype));
+}
+
 /* ---- weights ---- */
 
 /* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated:
@@ -157,12 +201,13 @@ static bool rounds_wgrad(const gs_tape *t, const gs_value *v)
     return v->dtype != GS_F32 && !t->config.wgrad_f32;
 }
 
-/* w->grad += d */
+/* w->grad += d, or = where it is fresh */
 static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtype dtype, size_t n)
 {
     const gs_tensor src = {(void *)(uintptr_t)d, n, dtype, w->name, 0};
     const gs_tensor dst = {w->grad, n, w->grad_dtype, w->name, 0};
-    gsi_demand(t, gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
+    gsi_demand(t, gsi_take_fresh(t, w) ? gs_tensors_scale_to(t->ctx, &dst, &src, 1, 1, NULL)
+                                       : gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
 }
 
 void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
@@ -224,10 +269,11 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
         rounded_product(t, w, g);
         return;
     }
-    gsi_target to = {w ? w->grad : NULL, 1};
-    if (w)
+    gsi_target to = {0};
+    if (w) {
+        to = (gsi_target){w->grad, gsi_take_fresh(t, w) ? 0 : 1};
         g->c.dtype = w->grad_dtype;
-    else if (!gsi_target_of(t, v, &to))
+    } else if (!gsi_target_of(t, v, &to))
         return;
     g->c.data = to.data;
     g->beta = to.beta;

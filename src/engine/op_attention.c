@@ -16,7 +16,6 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <string.h>
 
 enum { ROWS = 64 };
 
@@ -95,14 +94,7 @@ static void weights(const attention_loop *l, size_t b, size_t h, size_t q0, size
     g.b = matrix(part(l, l->qkv->data, b, h, 1, 0), type, stride, 1);
     g.c = matrix(s, GS_F32, n, 0);
     gsi_gemm_serial(ctx, &g, f + l->at.gemm);
-    ctx->kernels.scale_f32(s, s, rows * n, l->scale, false);
-    const gsi_out p = {f + l->at.p, type, NULL};
-    for (size_t i = 0; i < rows; i++) {
-        const size_t past = q0 + i + 1;
-        const gsi_out row = gsi_out_at(p, i * n);
-        l->t->rows.softmax(row, (gsi_in){s + i * n, GS_F32}, 1, past);
-        memset(gsi_out_at(row, past).data, 0, (n - past) * gsi_size_of(type));
-    }
+    l->t->rows.attend((gsi_out){f + l->at.p, type, NULL}, s, rows, n, q0, l->scale);
 }
 
 static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
@@ -150,37 +142,16 @@ static void store_sums(const attention_loop *l, const float *sums, size_t b, siz
     gs_stats_merge(stats, &one);
 }
 
-/* ds [rows][n], of the type of q, k, v, over the place of p. */
-static void score_gradients(const attention_loop *l, size_t q0, size_t rows, float *f)
-{
-    const gs_context *ctx = l->t->ctx;
-    const gs_dtype type = l->qkv->dtype;
-    const size_t n = q0 + rows;
-    float *dp = f + l->at.dp;
-    for (size_t i = 0; i < rows; i++) {
-        const size_t past = q0 + i + 1;
-        float *row = dp + i * n;
-        l->t->rows.softmax_backward((gsi_out){row, GS_F32, NULL}, (gsi_in){row, GS_F32},
-                                    gsi_in_at((gsi_in){f + l->at.p, type}, i * n), 1, past);
-        memset(row + past, 0, (n - past) * sizeof *row);
-    }
-    ctx->kernels.scale_f32(dp, dp, rows * n, l->scale, false);
-    if (type != GS_F32)
-        gsi_convert_for(&ctx->kernels, type, GS_F32)(f + l->at.p, dp, rows * n, false);
-    else
-        memcpy(f + l->at.p, dp, rows * n * sizeof *dp);
-}
-
 static void backward_head(const attention_loop *l, size_t b, size_t h, float *f, gs_stats *stats)
 {
     const gs_context *ctx = l->t->ctx;
     const gs_dtype type = l->qkv->dtype;
     const size_t c = l->heads * l->d, stride = 3 * c;
     float *dk = f + l->at.dk, *dv = f + l->at.dv, *gemm = f + l->at.gemm;
-    memset(dk, 0, l->time * l->d * sizeof *dk);
-    memset(dv, 0, l->time * l->d * sizeof *dv);
-    for (size_t q0 = 0; q0 < l->time; q0 += ROWS) {
-        const size_t rows = l->time - q0 < ROWS ? l->time - q0 : ROWS, n = q0 + rows;
+    for (size_t tile = (l->time + ROWS - 1) / ROWS; tile-- > 0;) {
+        const size_t q0 = tile * ROWS, rows = l->time - q0 < ROWS ? l->time - q0 : ROWS;
+        const size_t n = q0 + rows;
+        const float beta = n < l->time; /* the last queries come first: they see all keys */
         const void *dout = gsi_at(l->out->grad, type, (b * l->time + q0) * c + h * l->d);
         weights(l, b, h, q0, rows, f);
 
@@ -188,7 +159,7 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         g.a = matrix(f + l->at.p, type, n, 1);
         g.b = matrix(dout, type, c, 0);
         g.c = matrix(dv, GS_F32, l->d, 0);
-        g.beta = 1;
+        g.beta = beta;
         gsi_gemm_serial(ctx, &g, gemm);
 
         g = product(rows, n, l->d); /* dp = do v^T */
@@ -196,7 +167,8 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         g.b = matrix(part(l, l->qkv->data, b, h, 2, 0), type, stride, 1);
         g.c = matrix(f + l->at.dp, GS_F32, n, 0);
         gsi_gemm_serial(ctx, &g, gemm);
-        score_gradients(l, q0, rows, f);
+        l->t->rows.attend_backward((gsi_out){f + l->at.p, type, NULL}, f + l->at.dp,
+                                   (gsi_in){f + l->at.p, type}, rows, n, q0, l->scale);
 
         g = product(rows, l->d, n); /* dq = ds k */
         g.a = matrix(f + l->at.p, type, n, 0);
@@ -209,7 +181,7 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         g.a = matrix(f + l->at.p, type, n, 1);
         g.b = matrix(part(l, l->qkv->data, b, h, 0, q0), type, stride, 0);
         g.c = matrix(dk, GS_F32, l->d, 0);
-        g.beta = 1;
+        g.beta = beta;
         gsi_gemm_serial(ctx, &g, gemm);
     }
     store_sums(l, dk, b, h, 1, stats);

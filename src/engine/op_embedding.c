@@ -82,7 +82,7 @@ void gsi_embedding_backward(gs_tape *t, gsi_op *record)
     float *sums = direct ? w->grad : gsi_step_new(t, table->count, sizeof *sums);
     if (!sums)
         return;
-    if (!direct)
+    if (!direct || gsi_take_fresh(t, w))
         memset(sums, 0, table->count * sizeof *sums);
     scatter_loop l = {&t->rows, sums, gsi_grad(y), op->ids, y->shape[0], cols};
     gsi_over_rows(t, tiles, SIZE_MAX, scatter_tile, &l, false);

@@ -72,7 +72,8 @@ gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *
                                       (gs_value *)(uintptr_t)result, NULL, NULL);
         void *copy = op ? gsi_step_new(tape, size, 1) : NULL;
         if (copy) {
-            memcpy(copy, args, size);
+            if (size > 0)
+                memcpy(copy, args, size);
             op->op.in[0] = x;
             op->run = run;
             op->args = copy;

@@ -58,6 +58,7 @@ void gs_tape_free(gs_tape *tape)
     gsi_arena_free(&tape->arena);
     gsi_arena_free(&tape->segment);
     gsi_free(&tape->ctx->heap, tape->layers);
+    gsi_free(&tape->ctx->heap, tape->fresh);
     gsi_free(&tape->ctx->heap, tape);
 }
 

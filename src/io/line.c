@@ -12,6 +12,8 @@
 
 static void put_text(gsi_line *l, const char *text, size_t n)
 {
+    if (n == 0)
+        return;
     if (l->lost || !gsi_grow(l->heap, &l->text, &l->room, l->n + n, 1)) {
         l->lost = true;
         return;

@@ -241,11 +241,8 @@ static void init_job(job *j, const gs_context *ctx, const gs_gemm *g, size_t wor
 
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g)
 {
-    job j;
-    if (g->m == 0 || g->n == 0)
-        return 0;
-    init_job(&j, ctx, g, 1);
-    return j.scratch_each;
+    const gsi_gemm_isa *isa = gsi_gemm_isa_for(ctx->cpu);
+    return gsi_tile_scratch(isa, g, min_size(g->m, isa->m_tile), min_size(g->n, isa->n_tile));
 }
 
 void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch)

@@ -44,11 +44,19 @@ typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t
                              size_t k, bool add, const gsi_ahead *ahead);
 
 /* The same for few rows and a full panel of nr columns, straight from b's memory: packing would
- * take longer than multiplying. a[i * i_step + k * k_step]; b as stored, transposed or not; m <=
- * few, k is a multiple of 16. */
-typedef void gsi_few_fn(float *sums, const float *a, size_t i_step, size_t k_step, const void *b,
-                        size_t b_stride, gs_dtype type, bool transposed, size_t m, size_t k,
-                        bool add, const gsi_ahead *ahead);
+ * take longer than multiplying. It asks for what follows itself. */
+typedef struct gsi_few {
+    float *sums;    /* [mr][nr] */
+    const float *a; /* a[i * i_step + k * k_step] */
+    size_t i_step, k_step;
+    const void *b; /* as stored, transposed or not */
+    size_t b_stride;
+    size_t m, k; /* m <= few */
+    bool more;   /* sums begins as the sum of a block's products before these */
+    bool add;    /* as above */
+} gsi_few;
+
+typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
 
 typedef struct gsi_finish {
     gs_dtype dtype;
@@ -101,7 +109,8 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile, floa
 gs_status gsi_gemm_check(gs_error *error, const gs_gemm *g);
 
 /* The product on the caller's thread, for use inside a parallel loop: nothing is checked, nothing
- * allocated; scratch[gsi_gemm_scratch()] is aligned to GSI_ALIGN. */
+ * allocated; scratch[gsi_gemm_scratch()] is aligned to GSI_ALIGN, and does for products with a
+ * smaller m, n or k, too. */
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g); /* floats */
 void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch);
 

@@ -14,7 +14,9 @@
  * width, in order. */
 #include "kernel/gemm.h"
 
-enum { CHUNK = 2 }; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
+enum {
+    CHUNK = 2
+}; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
 
 typedef struct plan {
     size_t panels, blocks;   /* of a's rows, of k */
@@ -29,7 +31,13 @@ static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 static size_t panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
 
-/* A smaller tile may have a larger chunk, but never needs more room. */
+/* Whether b is multiplied as it lies in memory. */
+static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
+{
+    return m <= isa->few && g->k > 0 && !g->b.patches && !g->b.group;
+}
+
+/* Room never grows when m, n or k become smaller, though a chunk may. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
     plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(g->k, GSI_KC), 1)};
@@ -38,10 +46,11 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.chunk = min_size(p.chunk, p.blocks);
     const size_t slabs = parts(p.panels, room / p.chunk);
     p.slab = parts(p.panels, slabs);
-    p.strips = p.chunk == p.blocks ? 1 : parts(n, isa->nr);
+    const bool rows = is_few(isa, g, m) && !g->b.transposed;
+    p.strips = p.chunk == p.blocks && !rows ? 1 : parts(n, isa->nr);
     p.a = min_size(p.panels * p.blocks, room) * panel_room(isa);
     p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
-    p.sums = p.strips * p.panels * isa->mr * isa->nr;
+    p.sums = max_size(p.strips * p.panels, 2 * parts(n, isa->nr)) * isa->mr * isa->nr;
     p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
     return p;
 }
@@ -270,9 +279,9 @@ static inline bool ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
     return true;
 }
 
-/* Rows of a that are packed soon, while panel p is multiplied by the panel of b at `at`: in the first
- * column of panels those a group on, and in the last column the first ones of the next slab. False
- * if there are none. */
+/* Rows of a that are packed soon, while panel p is multiplied by the panel of b at `at`: in the
+ * first column of panels those a group on, and in the last column the first ones of the next slab.
+ * False if there are none. */
 static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
 {
     const gs_matrix *a = &r->g->a;
@@ -306,30 +315,35 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
 /* Else c, which is written soon, or the sums that are added to next. `idle` is a place that costs
  * nothing. */
 static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, const void *c,
-                             const float *sums, const void *idle)
+                             const float *sums, size_t k, const void *idle)
 {
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
     const size_t size = gsi_size_of(r->g->c.dtype);
     if (at->block + 1 == r->p.blocks) /* all lines, again and again: they stay in L1 */
-        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / GSI_KC);
+        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / max_size(k, 16));
     else if (at->first > 0 && at->block == at->first)
-        ask(x, (const char *)sums + micro, micro / GSI_KC, micro * 16 / GSI_KC);
+        ask(x, (const char *)sums + micro, micro / max_size(k, 1), micro * 16 / max_size(k, 1));
     else
         ask(x, idle, 0, 0);
 }
 
 /* ---- the tile ---- */
 
-static void multiply_few(const run *r, float *sum, const float *panel, place_b at,
-                         const gsi_ahead *ahead)
+/* Rows [k0, k0 + k) of b are multiplied straight from memory, or where it is transposed, columns.
+ */
+static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j)
 {
     const gs_matrix *b = &r->g->b;
     const bool columns = r->g->a.transposed;
-    const size_t k0 = at.block * GSI_KC, j = r->t.j0 + at.j;
-    const size_t first = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
-    r->isa->multiply_few(sum, panel, columns ? 1 : GSI_KC, columns ? r->isa->mr_room : 1,
-                         gsi_at(r->b_data, b->dtype, first), b->stride, b->dtype, b->transposed,
-                         r->t.m, min_size(r->g->k - k0, GSI_KC), at.block > 0, ahead);
+    const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
+    return (gsi_few){.sums = sums,
+                     .a = a,
+                     .i_step = columns ? 1 : GSI_KC,
+                     .k_step = columns ? r->isa->mr_room : 1,
+                     .b = gsi_at(r->b_data, b->dtype, at),
+                     .b_stride = b->stride,
+                     .m = r->t.m,
+                     .k = k};
 }
 
 /* A slab of rows times a panel of b. */
@@ -352,32 +366,72 @@ static void run_panel(const run *r, place_b at)
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    const bool few =
-        t.m <= isa->few && n == isa->nr && k > 0 && k % 32 == 0 && !g->b.patches && !g->b.group;
+    const bool few = is_few(isa, g, t.m) && g->b.transposed && n == isa->nr;
     if (!few && at.slab == 0)
         pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
-        float *const sum = sums + i * isa->nr, *const panel = rows + (p - at.slab) * panel_room(isa);
+        float *const sum = sums + i * isa->nr, *const panel =
+                                                   rows + (p - at.slab) * panel_room(isa);
         gsi_ahead ahead[2];
         if (at.j == 0 && (p - at.slab) % group == 0)
             pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
                    min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
         if (!ask_a(&ahead[0], r, &at, p))
-            ask_other(&ahead[0], r, &at, c, sum, panel);
+            ask_other(&ahead[0], r, &at, c, sum, k, panel);
         if (!ask_b(&ahead[1], r, &next, p - at.slab))
             ask(&ahead[1], panel, 0, 0);
-        if (r->p.panels == 1) /* few rows: all of b's panel while there is time */
+        if (r->p.panels == 1) /* all of b's panel while there is time */
             (void)ask_b(&ahead[0], r, &next, 1);
-        if (few)
-            multiply_few(r, sum, panel, at, ahead);
-        else
+        if (few) {
+            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j);
+            x.add = at.block > 0;
+            isa->multiply_few(&x, g->b.dtype, true);
+        } else {
             multiply(sum, panel, b, m, n, k, at.block > 0, ahead);
+        }
         if (last) {
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
             isa->finish(c, sum, m, n, &f);
         }
+    }
+}
+
+/* Few rows times a b that is stored row by row: a few rows of b at a time, all columns of the tile,
+ * so that memory is read in long runs. Sums of a block lie behind those of all. */
+static void run_rows(const run *r)
+{
+    enum { AT_ONCE = 16 };
+    const gsi_gemm_isa *isa = r->isa;
+    const gs_gemm *g = r->g;
+    const gsi_tile t = r->t;
+    const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr;
+    float *const of_block = r->sums + r->p.strips * micro;
+    for (size_t block = 0; block < r->p.blocks; block++) {
+        const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
+        pack_a(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
+        for (size_t p = 0; p < k; p += AT_ONCE)
+            for (size_t s = 0; s < whole; s++) {
+                const float *a = r->a + p * (g->a.transposed ? isa->mr_room : 1);
+                gsi_few x = few_of(r, of_block + s * micro, a, k0 + p, min_size(k - p, AT_ONCE),
+                                   t.j0 + s * isa->nr);
+                x.more = p > 0;
+                isa->multiply_few(&x, g->b.dtype, false);
+            }
+        for (size_t s = 0; s < whole * micro; s += micro)
+            for (size_t i = s; i < s + t.m * isa->nr; i++)
+                r->sums[i] = block > 0 ? r->sums[i] + of_block[i] : of_block[i];
+        if (t.n % isa->nr)
+            run_panel(r, (place_b){.first = block, .block = block, .j = whole * isa->nr});
+    }
+    gsi_finish f = r->finish;
+    f.row = g->bias && g->bias_per_row ? r->bias : NULL;
+    for (size_t s = 0; s < whole; s++) {
+        const size_t at = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + s * isa->nr;
+        f.column = g->bias && !g->bias_per_row ? r->bias + s * isa->nr : NULL;
+        isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), r->sums + s * micro, t.m,
+                    isa->nr, &f);
     }
 }
 
@@ -403,6 +457,10 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
     if (g->bias) {
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
+    }
+    if (is_few(isa, g, t.m) && !g->b.transposed && t.n >= isa->nr) {
+        run_rows(&r);
+        return;
     }
     for (size_t first = 0; first < r.p.blocks; first += r.p.chunk)
         for (size_t slab = 0; slab < r.p.panels; slab += r.p.slab)

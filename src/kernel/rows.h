@@ -105,6 +105,14 @@ typedef uint32_t gsi_batchnorm_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, cons
 typedef uint32_t gsi_softmax_fn(gsi_out y, gsi_in x, size_t rows, size_t cols);
 typedef uint32_t gsi_softmax_backward_fn(gsi_out dx, gsi_in dy, gsi_in y, size_t rows, size_t cols);
 
+/* Causal attention: of row r the first past = min(first + r + 1, cols) elements count.
+ * attend: p = softmax(scale s) over the past, zero after it; s is used up. 0 < scale.
+ * backward: ds = p (dp - sum of p dp) scale over the past, zero after it; ds may be p. */
+typedef uint32_t gsi_attend_fn(gsi_out p, float *s, size_t rows, size_t cols, size_t first,
+                               float scale);
+typedef uint32_t gsi_attend_backward_fn(gsi_out ds, const float *dp, gsi_in p, size_t rows,
+                                        size_t cols, size_t first, float scale);
+
 /* lse[rows] = max + log(sum of e^(x - max)) */
 typedef void gsi_logsumexp_fn(float *lse, gsi_in x, size_t rows, size_t cols);
 
@@ -199,6 +207,8 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(layernorm_backward, layernorm_backward)         \
     X(softmax, softmax)                               \
     X(softmax_backward, softmax_backward)             \
+    X(attend, attend)                                 \
+    X(attend_backward, attend_backward)               \
     X(logsumexp, logsumexp)                           \
     X(cross_entropy, cross_entropy)                   \
     X(cross_entropy_backward, cross_entropy_backward) \

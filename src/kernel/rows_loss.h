@@ -82,6 +82,96 @@ TARGET static uint32_t KERNEL(softmax_backward)(gsi_out dx, gsi_in dy, gsi_in y,
     return sink_end(&s);
 }
 
+/* ---- causal attention: a row's past is cut out of packs that the row has in full ---- */
+
+INLINE size_t past_of(size_t first, size_t r, size_t cols)
+{
+    return r < cols && first < cols - r ? first + r + 1 : cols;
+}
+
+/* Of a row of cols elements, those from i on that lie before `past`: the others are `fill`. */
+INLINE pack load_past(const float *row, size_t i, size_t cols, size_t past, float fill)
+{
+    return cut(load((gsi_in){row, GS_F32}, i, left(cols, i)), left(past, i), fill);
+}
+
+/* Zeros for packs without a past. */
+INLINE void store_future(sink *s, size_t at, size_t i, size_t cols)
+{
+    for (; i < cols; i += LANES)
+        store(s, at + i, left(cols, i), all(0));
+}
+
+TARGET static uint32_t KERNEL(attend)(gsi_out p, float *s, size_t rows, size_t cols, size_t first,
+                                      float scale)
+{
+    const float low = -gsi_float(GSI_F32_INF);
+    tally counted;
+    sink to = sink_of(p, &counted);
+    for (size_t r = 0; r < rows; r++) {
+        const size_t past = past_of(first, r, cols);
+        float *row = s + r * cols;
+        pack most = all(low);
+        row_sum sum = sum_none();
+        size_t i;
+        for (i = 0; i < past; i += LANES) {
+            const pack x = load_past(row, i, cols, past, low);
+            EACH_VEC (k)
+                most.v[k] = max_f32(x.v[k], most.v[k]);
+        }
+        const float top = fold_max(most) * scale; /* the largest product: rounding keeps order */
+        sink keep = {.out = {row, GS_F32, NULL}};
+        for (i = 0; i < past; i += LANES) {
+            pack x = load_past(row, i, cols, past, 0);
+            EACH_VEC (k)
+                x.v[k] = exp_f32(x.v[k] * scale - top);
+            x = cut(x, left(past, i), 0);
+            sum_add(&sum, i, x);
+            store(&keep, i, left(cols, i), x);
+        }
+        const float share = 1.0f / sum_fold(&sum);
+        for (i = 0; i < past; i += LANES) {
+            pack x = load_past(row, i, cols, past, 0);
+            EACH_VEC (k)
+                x.v[k] *= share;
+            store(&to, r * cols + i, left(cols, i), cut(x, left(past, i), 0));
+        }
+        store_future(&to, r * cols, i, cols);
+    }
+    return sink_end(&to);
+}
+
+TARGET static uint32_t KERNEL(attend_backward)(gsi_out ds, const float *dp, gsi_in p, size_t rows,
+                                               size_t cols, size_t first, float scale)
+{
+    tally counted;
+    sink to = sink_of(ds, &counted);
+    for (size_t r = 0; r < rows; r++) {
+        const size_t past = past_of(first, r, cols);
+        const float *d = dp + r * cols;
+        const gsi_in y = gsi_in_at(p, r * cols);
+        row_sum dot = sum_none();
+        size_t i;
+        for (i = 0; i < past; i += LANES) {
+            pack x = load_past(d, i, cols, past, 0);
+            const pack q = cut(load(y, i, left(cols, i)), left(past, i), 0);
+            EACH_VEC (k)
+                x.v[k] *= q.v[k];
+            sum_add(&dot, i, x);
+        }
+        const float mean = sum_fold(&dot);
+        for (i = 0; i < past; i += LANES) {
+            pack x = load_past(d, i, cols, past, 0);
+            const pack q = cut(load(y, i, left(cols, i)), left(past, i), 0);
+            EACH_VEC (k)
+                x.v[k] = q.v[k] * (x.v[k] - mean) * scale;
+            store(&to, r * cols + i, left(cols, i), cut(x, left(past, i), 0));
+        }
+        store_future(&to, r * cols, i, cols);
+    }
+    return sink_end(&to);
+}
+
 TARGET static void KERNEL(logsumexp)(float *lse, gsi_in x, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++)

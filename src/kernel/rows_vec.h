@@ -95,16 +95,20 @@ INLINE pack load(gsi_in x, size_t i, size_t m)
     return p;
 }
 
+static const int32_t lane_numbers[LANES] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                            11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                            22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
 /* Lanes from m on become `fill`. */
 INLINE pack cut(pack x, size_t m, float fill)
 {
     if (m == LANES)
         return x;
-    float room[LANES];
-    memcpy(room, &x, sizeof room);
-    for (size_t i = m; i < LANES; i++)
-        room[i] = fill;
-    memcpy(&x, room, sizeof room);
+    EACH_VEC (k) {
+        vi lane;
+        memcpy(&lane, lane_numbers + k * WIDTH, sizeof lane);
+        x.v[k] = select(lane < (int32_t)m, x.v[k], splat(fill));
+    }
     return x;
 }
 

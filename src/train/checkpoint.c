@@ -13,13 +13,14 @@
 gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer, const gs_checkpoint *about,
                              gs_error *error)
 {
-    if (!path || !trainer)
+    if (!trainer || (!path && trainer->comm.rank == 0))
         return gsi_fail(error, GS_ENULL, "there is no path or no trainer to save");
     gsi_image image;
     gs_status status = gsi_image_list(&image, &trainer->ctx->heap, trainer, error);
-    if (status == GS_OK)
+    status = gsi_image_gather(&image, trainer, status, path != NULL, error);
+    if (status == GS_OK && path)
         status = gsi_image_describe(&image, trainer, about, error);
-    if (status == GS_OK)
+    if (status == GS_OK && path)
         status = gsi_image_write(&image, path, error);
     gsi_image_free(&image);
     return status;
@@ -213,12 +214,18 @@ static gs_status check_all(const gs_source *s, gs_trainer *t, const char *model,
 /* ---- loading ---- */
 
 /* Exchanges the trainer's arrays with those in data. Twice is nothing. */
-static void exchange(const gsi_image *image, char *data)
+static void exchange(gs_trainer *t, const gsi_image *image, char *data)
 {
     for (size_t i = 0; i < image->n; i++) {
         const gsi_tensor *x = &image->list[i];
         char piece[4096], *p = x->data;
-        for (size_t left = (size_t)x->count * gs_format_of(x->dtype)->bytes; left > 0;) {
+        const size_t bytes = (size_t)x->count * gs_format_of(x->dtype)->bytes;
+        if (gsi_image_in_block(image, x)) { /* sharded: taken, and no way back is needed */
+            gsi_whole_take(t, &image->whole, (uintptr_t)x->data, data);
+            data += bytes;
+            continue;
+        }
+        for (size_t left = bytes; left > 0;) {
             const size_t n = left < sizeof piece ? left : sizeof piece;
             memcpy(piece, p, n);
             memcpy(p, data, n);
@@ -237,10 +244,10 @@ static gs_status commit(gs_trainer *t, const gsi_image *image, char *data, const
     gs_status status = gs_optim_set_state(t->optim, &facts->optim);
     if (status != GS_OK)
         return status;
-    exchange(image, data);
+    exchange(t, image, data);
     status = gs_trainer_sync(t);
     if (status != GS_OK) {
-        exchange(image, data);
+        exchange(t, image, data);
         gs_optim_set_state(t->optim, &before);
         return status;
     }
@@ -250,14 +257,21 @@ static gs_status commit(gs_trainer *t, const gsi_image *image, char *data, const
     return GS_OK;
 }
 
-static gs_status load(gs_source *s, gs_trainer *t, const char *model, const gsi_image *image,
-                      gsi_facts *facts, gs_error *error)
-{
+/* A file as it is to be taken over. */
+typedef struct loaded {
+    gsi_image image;
+    gsi_facts facts;
     gs_scaler scaler;
+    char *data;
+} loaded;
+
+static gs_status read_file(loaded *l, gs_source *s, gs_trainer *t, const char *model,
+                           gs_error *error)
+{
     gs_status status = check_kind(s, error);
     if (status != GS_OK)
         return status;
-    status = check_all(s, t, model, image, facts, &scaler, error);
+    status = check_all(s, t, model, &l->image, &l->facts, &l->scaler, error);
     if (status != GS_OK) {
         gs_error damage;
         if (read_all(s, NULL, &damage) != GS_ECHECKSUM)
@@ -266,16 +280,34 @@ static gs_status load(gs_source *s, gs_trainer *t, const char *model, const gsi_
             *error = damage;
         return GS_ECHECKSUM;
     }
-    char *data = image->bytes <= SIZE_MAX ? gsi_new(&t->ctx->heap, (size_t)image->bytes) : NULL;
-    if (!data)
-        return gsi_no_memory(s, error);
-    status = read_all(s, data, error);
+    const uint64_t bytes = l->image.bytes;
+    l->data = bytes <= SIZE_MAX ? gsi_new(&t->ctx->heap, (size_t)bytes) : NULL;
+    return l->data ? read_all(s, l->data, error) : gsi_no_memory(s, error);
+}
+
+static gs_status load(loaded *l, const char *path, gs_trainer *t, const char *model,
+                      gs_error *error)
+{
+    const gs_alloc hook = t->ctx->heap.hook;
+    gs_source *s = NULL;
+    gs_status status = gs_source_open(&s, path, &hook, error);
+    if (status == GS_OK)
+        status = gsi_image_list(&l->image, &t->ctx->heap, t, error);
+    if (status == GS_OK)
+        status = read_file(l, s, t, model, error);
+    status = gsi_team_agree(t, status, error);
     if (status == GS_OK) {
-        status = commit(t, image, data, facts, &scaler);
+        status = commit(t, &l->image, l->data, &l->facts, &l->scaler);
         if (status != GS_OK)
             gsi_bad_file(s, error, status, "%s", t->ctx->error.text);
     }
-    gsi_free(&t->ctx->heap, data);
+    if (status == GS_OK) { /* or did each find a file of its own? */
+        status = gsi_team_compare_now(t);
+        if (status != GS_OK)
+            gsi_fail(error, status, "%s", t->ctx->error.text);
+    }
+    if (s)
+        gs_source_close(s);
     return status;
 }
 
@@ -284,22 +316,14 @@ gs_status gs_checkpoint_load(const char *path, gs_trainer *trainer, gs_checkpoin
 {
     if (!path || !trainer)
         return gsi_fail(error, GS_ENULL, "there is no path or no trainer to load");
-    const gs_alloc hook = trainer->ctx->heap.hook;
-    gsi_image image = {0};
-    gsi_facts facts;
-    gs_source *s;
-    gs_status status = gs_source_open(&s, path, &hook, error);
-    if (status != GS_OK)
-        return status;
-    status = gsi_image_list(&image, &trainer->ctx->heap, trainer, error);
-    if (status == GS_OK)
-        status = load(s, trainer, about ? about->model : NULL, &image, &facts, error);
-    gsi_image_free(&image);
-    gs_source_close(s);
+    loaded l = {0};
+    const gs_status status = load(&l, path, trainer, about ? about->model : NULL, error);
+    gsi_image_free(&l.image);
+    gsi_free(&trainer->ctx->heap, l.data);
     if (status == GS_OK && about) {
-        facts.about.config = about->config;
-        facts.about.model = about->model;
-        *about = facts.about;
+        l.facts.about.config = about->config;
+        l.facts.about.model = about->model;
+        *about = l.facts.about;
     }
     return status;
 }

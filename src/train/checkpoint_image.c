@@ -39,12 +39,30 @@ static const char *slot_name(gsi_image *image, gs_slot slot, const char *weight)
     return name;
 }
 
+/* Of weight k: itself (family 0) or a slot of the optimizer. Where the state is sharded, data is
+ * its place in the block of all. */
+static gs_tensor array_of(const gsi_image *image, gs_trainer *t, size_t k, int family)
+{
+    const gsi_whole *whole = &image->whole;
+    const gs_weight *weights = gs_store_weights(t->store, NULL), *w = &weights[k];
+    const size_t count = w->rows * w->cols;
+    if (whole->there[family]) {
+        const size_t first = (size_t)((float *)w->grad - (float *)weights[0].grad);
+        const size_t at = whole->at[family] + first * gs_format_of(whole->types[family])->bytes;
+        return (gs_tensor){(void *)(uintptr_t)at, count, whole->types[family], w->name, 0};
+    }
+    if (family == 0)
+        return (gs_tensor){w->data, count, w->dtype, w->name, 0};
+    return whole->sharded ? (gs_tensor){0} : gs_optim_slot(t->optim, k, (gs_slot)(family - 1));
+}
+
 static bool add_weight(gsi_image *image, gs_trainer *t, size_t k)
 {
     const gs_weight *w = &t->model->weights[k];
-    add(image, w->name, w->data, w->dtype, w->rows, w->cols);
+    const gs_tensor data = array_of(image, t, k, 0);
+    add(image, w->name, data.data, data.dtype, w->rows, w->cols);
     for (int s = 0; s < GS_SLOT_COUNT; s++) {
-        const gs_tensor x = gs_optim_slot(t->optim, k, (gs_slot)s);
+        const gs_tensor x = array_of(image, t, k, 1 + s);
         const bool whole = x.count == w->rows * w->cols;
         if (x.count == 0)
             continue;
@@ -70,7 +88,7 @@ static void add_states(gsi_image *image, const gs_model *m)
 gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_error *error)
 {
     const gs_model *m = t->model;
-    *image = (gsi_image){.heap = heap};
+    *image = (gsi_image){.heap = heap, .whole = gsi_whole_of(t)};
     gsi_arena_init(&image->arena, heap);
     const size_t most = m->n * (1 + GS_SLOT_COUNT) + m->n_states + 1;
     image->list = gsi_arena_new(&image->arena, most, sizeof *image->list);
@@ -84,10 +102,39 @@ gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_err
     return GS_OK;
 }
 
+/* Whether a tensor's data is a place in the block. Weights that are not sharded lie in the store,
+ * and running statistics with the model. */
+bool gsi_image_in_block(const gsi_image *image, const gsi_tensor *x)
+{
+    return (uintptr_t)x->data < image->whole.at[GSI_FAMILIES];
+}
+
+gs_status gsi_image_gather(gsi_image *image, gs_trainer *t, gs_status mine, bool keep,
+                           gs_error *error)
+{
+    const gsi_whole w = gsi_whole_of(t);
+    const size_t bytes = w.at[GSI_FAMILIES];
+    if (bytes == 0) /* not sharded */
+        return mine;
+    image->block = keep && mine == GS_OK ? gsi_new(image->heap, bytes) : NULL;
+    const gs_status status = gsi_whole_gather(t, &w, image->block);
+    if (mine != GS_OK)
+        return mine;
+    if (status != GS_OK)
+        return gsi_fail(error, status, "%s", t->ctx->error.text);
+    if (keep && !image->block)
+        return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of all ranks' state", bytes);
+    for (size_t i = 0; keep && i < image->n; i++)
+        if (gsi_image_in_block(image, &image->list[i]))
+            image->list[i].data = image->block + (uintptr_t)image->list[i].data;
+    return GS_OK;
+}
+
 void gsi_image_free(gsi_image *image)
 {
     if (!image->heap)
         return;
+    gsi_free(image->heap, image->block);
     gsi_arena_free(&image->arena);
     gsi_free(image->heap, image->header);
     *image = (gsi_image){0};
@@ -122,7 +169,7 @@ void gsi_optimizer_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 #undef X
     };
     const gs_optim_config *c = gs_optim_config_of(t->optim);
-    const bool half = gs_store_data(t->store).dtype != GS_F32;
+    const bool half = gsi_trained_type(t) != GS_F32;
     const bool random = c->moments != GS_F32 || (half && c->rounding == GS_ROUND_STOCHASTIC);
     char seed[32] = "";
     if (random)
@@ -258,7 +305,8 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
     gsi_precision_text(precision, t);
     gsi_optimizer_text(optimizer, t);
 
-    gsi_text texts[8 + GSI_COUNT(numbers)] = {
+    enum { WORDS = 8 };
+    gsi_text texts[WORDS + GSI_COUNT(numbers)] = {
         {"format", "pt"}, /* as PyTorch's tools ask for */
         {"gradscale_checkpoint", version},
         {"gradscale_version", gs_version()},
@@ -270,7 +318,7 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
     };
     for (size_t i = 0; i < GSI_COUNT(numbers); i++) {
         write_number(number[i], &facts, i);
-        texts[8 + i] = (gsi_text){numbers[i].key, number[i]};
+        texts[WORDS + i] = (gsi_text){numbers[i].key, number[i]};
     }
     return gsi_safetensors_header(&image->header, &image->length, image->list, image->n, texts,
                                   GSI_COUNT(texts), image->heap, error);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { SIDE = 32, VALID_ITEMS = 1024, MOST_SHAPES = 3 };
+static const float NOISE = 0.25f; /* its deviation: a shape is 1, what lies behind it 0 */
 enum { BACKGROUND, DISC, SQUARE, TRIANGLE, CLASSES };
 
 typedef struct shapes {
@@ -41,7 +42,6 @@ static float noise(uint64_t *state)
 typedef struct figure {
     int class;
     float x, y, radius; /* of the circle around it, in pixels */
-    float light;
 } figure;
 
 static bool covers(const figure *f, float x, float y)
@@ -61,7 +61,7 @@ static void draw(float *image, int32_t *targets, const figure *f)
     for (int y = (int)f->y - r; y <= (int)f->y + r; y++)
         for (int x = (int)f->x - r; x <= (int)f->x + r; x++)
             if (x >= 0 && y >= 0 && x < SIDE && y < SIDE && covers(f, (float)x, (float)y)) {
-                image[y * SIDE + x] = f->light;
+                image[y * SIDE + x] = 1;
                 targets[y * SIDE + x] = f->class;
             }
 }
@@ -82,12 +82,11 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
         const figure f = {.class = DISC + (int)(bits(&state) % 3),
                           .x = uniform(&state, 4, SIDE - 4),
                           .y = uniform(&state, 4, SIDE - 4),
-                          .radius = uniform(&state, 4, 8),
-                          .light = 1};
+                          .radius = uniform(&state, 4, 8)};
         draw(x, targets, &f);
     }
     for (int i = 0; i < SIDE * SIDE; i++)
-        x[i] += 0.25f * noise(&state);
+        x[i] += NOISE * noise(&state);
     return GS_OK;
 }
 

@@ -281,21 +281,33 @@ static bool copy_state(gs_saver *s, const gs_trainer *t)
     threads->run(threads->user, (size_t)((image->bytes + PIECE - 1) / PIECE), copy_piece, &c);
     for (size_t i = 0; i < image->n; i++)
         image->list[i].data = s->copy + image->list[i].at;
+    gsi_free(image->heap, image->block);
+    image->block = NULL;
     return true;
+}
+
+/* What a rank that does not write has to do: to give its parts of a sharded state. */
+static gs_status give_parts(gs_trainer *t, gs_status mine, gs_error *error)
+{
+    gsi_image none = {.heap = &t->ctx->heap};
+    return gsi_image_gather(&none, t, mine, false, error);
 }
 
 gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *about,
                         unsigned flags, gs_error *error)
 {
     const double start = now();
-    gs_status status = gs_saver_wait(s, error);
-    if (status != GS_OK)
-        return status;
     if (!trainer || !about)
         return gsi_fail(error, GS_ENULL, "there is no trainer to save, or nothing is said of it");
+    if (!s && trainer->comm.rank > 0)
+        return give_parts(trainer, GS_OK, error);
+    gs_status status = gs_saver_wait(s, error);
+    if (status != GS_OK)
+        return give_parts(trainer, status, error);
     const double waited = now();
     gsi_image_free(&s->image);
     status = gsi_image_list(&s->image, &s->heap, trainer, error);
+    status = gsi_image_gather(&s->image, trainer, status, true, error);
     if (status == GS_OK)
         status = gsi_image_describe(&s->image, trainer, about, error);
     if (status != GS_OK)

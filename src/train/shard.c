@@ -1,8 +1,8 @@
 /* ZeRO-1 (Rajbhandari et al. 2020): a rank keeps moments, and in O2 f32 weights, of its parts only.
  *
  * The optimizer is an ordinary one over parts as if they were weights: what it does to an element
- * does not depend on where its array begins. It writes the half weights, or where there are none the
- * f32 ones, into the flat block of all; the block is then gathered. */
+ * does not depend on where its array begins. It writes the half weights, or where there are none
+ * the f32 ones, into the flat block of all; the block is then gathered. */
 #include "train/team.h"
 
 #include <stdio.h>
@@ -111,9 +111,8 @@ static void fill_stepped(gs_trainer *t)
         s->stepped[i].copy = data;
         s->stepped[i].copy_dtype = w->dtype;
         s->stepped[i].dtype = GS_F32;
-        s->stepped[i].data = is_vector(t, p.weight)
-                                 ? s->vectors + s->vector_at[p.weight] + p.first
-                                 : s->masters + master;
+        s->stepped[i].data = is_vector(t, p.weight) ? s->vectors + s->vector_at[p.weight] + p.first
+                                                    : s->masters + master;
         master += is_vector(t, p.weight) ? 0 : p.count;
     }
 }
@@ -201,8 +200,7 @@ static gs_status gather_vectors(gs_trainer *t)
 gs_status gsi_shard_gather(gs_trainer *t)
 {
     const gs_tensor data = gs_store_data(t->store), copies = gs_store_copies(t->store);
-    gs_status status =
-        gs_reducer_gather(t->team->reducer, data.data, data.dtype == GS_F32 ? 4 : 2);
+    gs_status status = gs_reducer_gather(t->team->reducer, data.data, data.dtype == GS_F32 ? 4 : 2);
     if (status == GS_OK && copies.count > 0)
         status = gs_tensors_convert(t->ctx, &copies, &data, 1, NULL);
     if (status == GS_OK && t->team->shard.apart)
@@ -220,4 +218,9 @@ gs_status gsi_shard_sync(gs_trainer *t)
         status = gs_tensors_convert(t->ctx, &to, &from, 1, NULL);
     }
     return status == GS_OK ? gsi_shard_gather(t) : status;
+}
+
+gs_dtype gsi_trained_type(const gs_trainer *t)
+{
+    return t->team->shard.apart ? GS_F32 : gs_store_data(t->store).dtype;
 }

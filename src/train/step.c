@@ -25,8 +25,7 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
         if (status != GS_OK)
             break;
         const double share = (double)micro[i].n / items;
-        status = gs_tape_backward(t->tape, loss,
-                                  (float)(step->scale * share * t->loss_weight));
+        status = gs_tape_backward(t->tape, loss, (float)(step->scale * share * t->loss_weight));
         gsi_lap(t, row, GS_PHASE_BACKWARD);
         if (status != GS_OK)
             return gs_tape_status(t->tape, &t->ctx->error);

@@ -2,9 +2,9 @@
  *
  * (1) Every rank makes the same calls of the network in the same order, whatever goes wrong on it:
  *     told, the buckets from the last to the first, what was seen, shared weights.
- * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step reads
- *     the same numbers in the same order with ZeRO-1 and without.
- * (3) What leads to the verdict is gathered and folded in rank order on every rank. */
+ * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
+ * reads the same numbers in the same order with ZeRO-1 and without. (3) What leads to the verdict
+ * is gathered and folded in rank order on every rank. */
 #include "train/team.h"
 
 #include "engine/engine.h"
@@ -85,8 +85,7 @@ gs_status gsi_team_create(gs_trainer *t, const gs_trainer_config *config)
 {
     t->team = gsi_new(&t->ctx->heap, sizeof *t->team);
     if (t->team) {
-        *t->team = (gsi_team){.how = config->ranks,
-                              .zero = config->ranks.zero && t->comm.size > 1};
+        *t->team = (gsi_team){.how = config->ranks, .zero = config->ranks.zero && t->comm.size > 1};
         if (t->team->how.compare == 0)
             t->team->how.compare = 100;
     }
@@ -126,6 +125,26 @@ const gs_weight *gsi_team_stepped(const gs_trainer *t, size_t *n)
 uint64_t gsi_team_sent(const gs_trainer *t)
 {
     return t->team->reducer ? gs_reducer_sent(t->team->reducer) : 0;
+}
+
+static uint64_t bytes_of(gs_tensor x) { return x.count * (x.dtype == GS_F32 ? 4 : 2); }
+
+gs_held gs_trainer_held(const gs_trainer *t)
+{
+    const gsi_shard *s = &t->team->shard;
+    size_t n;
+    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    gs_held held = {.weights =
+                        bytes_of(gs_store_data(t->store)) + bytes_of(gs_store_copies(t->store)),
+                    .gradients = bytes_of(gs_store_grads(t->store))};
+    if (t->team->reducer)
+        held.gradients += gs_reducer_bytes(t->team->reducer);
+    for (size_t i = 0; i < n; i++) {
+        held.weights += s->apart ? stepped[i].cols * sizeof(float) : 0;
+        for (int k = 0; k < GS_SLOT_COUNT; k++)
+            held.optimizer += bytes_of(gs_optim_slot(t->optim, i, (gs_slot)k));
+    }
+    return held;
 }
 
 /* ---- items ---- */
@@ -170,8 +189,7 @@ gs_status gsi_items_of_all(gs_trainer *t, double *items)
 
 void gsi_grads_begin(gs_trainer *t)
 {
-    const gs_tensor grads = gs_store_grads(t->store);
-    memset(grads.data, 0, grads.count * sizeof(float));
+    gsi_tape_fresh(t->tape, t->model->weights, t->model->n); /* has memory since the trainer has */
     if (t->team->reducer)
         gs_reducer_begin(t->team->reducer);
 }
@@ -181,10 +199,12 @@ static void passed(void *user, const gs_weight *weight)
     const gs_trainer *t = user;
     gsi_team *team = t->team;
     const size_t w = (size_t)(weight - t->model->weights);
-    if (!weight)
+    if (!weight) {
         gs_reducer_poll(team->reducer);
-    else if (w < t->model->n)
+    } else if (w < t->model->n) {
+        gsi_tape_settle(t->tape, weight);
         gs_reducer_ready(team->reducer, team->starts[w], team->starts[w + 1] - team->starts[w]);
+    }
 }
 
 void gsi_grads_watch(gs_trainer *t, bool last)
@@ -195,6 +215,7 @@ void gsi_grads_watch(gs_trainer *t, bool last)
 gs_status gsi_grads_sum(gs_trainer *t)
 {
     const gs_status status = hear_items(t); /* where an error came first */
+    gsi_tape_settle(t->tape, NULL);
     return status == GS_OK && t->team->reducer ? gs_reducer_sums(t->team->reducer) : status;
 }
 
@@ -242,64 +263,56 @@ gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step)
 
 /* ---- agreeing ---- */
 
-/* Memory for a struct of each rank until the mark; NULL after leaving a sentence. */
-static void *room_for_all(gs_trainer *t, size_t size)
+/* Everyone gets the first error of any rank, with its sentence; a rank with one keeps its own. */
+static gs_status tell_error(gs_trainer *t, gs_status mine, gs_error *error, const char *what)
 {
-    void *all = gsi_arena_new(&t->ctx->scratch, (size_t)t->comm.size, size);
-    if (!all)
-        gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for what %d ranks say", t->comm.size);
-    return all;
-}
-
-/* Some rank has an error: everyone gets its sentence. */
-static gs_status tell_error(gs_trainer *t, gs_status mine, int whose)
-{
-    gs_error *all = room_for_all(t, sizeof *all);
-    if (!all)
-        return GS_ENOMEM;
+    gs_error *all = t->meet;
     memset(&all[t->comm.rank], 0, sizeof *all);
     if (mine != GS_OK)
-        all[t->comm.rank] = t->ctx->error;
+        all[t->comm.rank] = *error;
+    all[t->comm.rank].status = mine;
     const gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
     if (status != GS_OK)
         return gsi_comm_fail(&t->comm, t->ctx, status);
+    int whose = 0;
+    while (whose < t->comm.size && all[whose].status == GS_OK)
+        whose++;
+    if (whose == t->comm.size || mine != GS_OK)
+        return mine;
     all[whose].text[sizeof all->text - 1] = 0;
-    return mine != GS_OK ? mine
-                         : gsi_fail(&t->ctx->error, all[whose].status,
-                                    "rank %d could not run the step: %.180s", whose,
-                                    all[whose].text);
+    return gsi_fail(error, all[whose].status, "rank %d could not %s: %.180s", whose, what,
+                    all[whose].text);
+}
+
+gs_status gsi_team_agree(gs_trainer *t, gs_status mine, gs_error *error)
+{
+    gs_error unread = {0};
+    return t->comm.size == 1 ? mine : tell_error(t, mine, error ? error : &unread, "go on");
 }
 
 gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
 {
     if (t->comm.size == 1)
         return seen->status;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
     const gs_status mine = seen->status;
-    gsi_seen *all = room_for_all(t, sizeof *all);
-    gs_status status = all ? GS_OK : GS_ENOMEM;
-    if (all) {
-        memset(&all[t->comm.rank], 0, sizeof *all); /* what lies between members too */
-        all[t->comm.rank] = *seen;
-        status = gs_comm_gather(&t->comm, all, sizeof *all);
-        if (status != GS_OK)
-            gsi_comm_fail(&t->comm, t->ctx, status);
-    }
-    int whose = -1;
+    gsi_seen *all = t->meet;
+    all[t->comm.rank] = *seen;
+    gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
+    if (status != GS_OK)
+        gsi_comm_fail(&t->comm, t->ctx, status);
+    bool bad = false;
     *seen = (gsi_seen){0};
     gs_stats_init(&seen->stored);
     gs_stats_init(&seen->grads);
     for (int r = 0; status == GS_OK && r < t->comm.size; r++) {
-        if (all[r].status != GS_OK && whose < 0)
-            whose = r;
+        bad |= all[r].status != GS_OK;
         seen->forward |= all[r].forward;
         seen->loss += all[r].loss;
         gs_stats_merge(&seen->stored, &all[r].stored);
         gs_stats_merge(&seen->grads, &all[r].grads);
     }
-    if (status == GS_OK && whose >= 0)
-        status = tell_error(t, mine, whose);
-    gsi_arena_reset(&t->ctx->scratch, mark);
+    if (status == GS_OK && bad)
+        status = tell_error(t, mine, &t->ctx->error, "run the step");
     return status;
 }
 
@@ -384,8 +397,13 @@ static void name_ranks(char *text, size_t room, const uint64_t *all, int size)
 
 gs_status gsi_team_compare(gs_trainer *t)
 {
+    return t->steps % t->team->how.compare == 0 ? gsi_team_compare_now(t) : GS_OK;
+}
+
+gs_status gsi_team_compare_now(gs_trainer *t)
+{
     const gsi_shard *shard = &t->team->shard;
-    if (t->comm.size == 1 || t->steps % t->team->how.compare != 0)
+    if (t->comm.size == 1)
         return GS_OK;
     uint64_t h = hash(t->steps, &t->scaler, sizeof t->scaler);
     h = hash_tensor(h, gs_store_data(t->store));
@@ -394,10 +412,7 @@ gs_status gsi_team_compare(gs_trainer *t)
     if (shard->apart)
         h = hash(h, shard->vectors, shard->vector_at[t->model->n] * sizeof(float));
 
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    uint64_t *all = room_for_all(t, sizeof *all);
-    if (!all)
-        return GS_ENOMEM;
+    uint64_t *all = t->meet;
     all[t->comm.rank] = h;
     gs_status status = gs_comm_gather(&t->comm, all, sizeof *all);
     if (status != GS_OK)
@@ -410,6 +425,5 @@ gs_status gsi_team_compare(gs_trainer *t)
                               "after %llu steps %s from rank 0 in weights or scaler",
                               (unsigned long long)t->steps, ranks);
         }
-    gsi_arena_reset(&t->ctx->scratch, mark);
     return status;
 }

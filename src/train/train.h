@@ -15,7 +15,8 @@ struct gs_trainer {
     gs_optim *optim;
     gs_scaler scaler;
     gs_comm comm;
-    gsi_team *team; /* NULL: alone */
+    gsi_team *team;
+    void *meet; /* room for a struct of each rank: those that are gathered in every step */
     uint64_t seed, steps;
     double loss_weight;
     int telemetry;
@@ -82,6 +83,31 @@ uint64_t gsi_team_sent(const gs_trainer *t);
 void gsi_shard_init(gs_trainer *t);
 /* Half copies of f32 weights that were written to, on every rank. */
 gs_status gsi_shard_sync(gs_trainer *t);
+
+/* The type of what is trained: of the master weights, or of half ones without. */
+gs_dtype gsi_trained_type(const gs_trainer *t);
+
+/* ---- whole.c: all of a sharded state, for checkpoints ---- */
+
+enum { GSI_FAMILIES = 1 + GS_SLOT_COUNT }; /* f32 weights, then the slots */
+
+typedef struct gsi_whole {
+    bool sharded; /* else there is nothing to it: every rank has all */
+    bool there[GSI_FAMILIES];
+    gs_dtype types[GSI_FAMILIES];
+    size_t at[GSI_FAMILIES + 1]; /* bytes of the block before each; the last: of all */
+} gsi_whole;
+
+gsi_whole gsi_whole_of(const gs_trainer *t);
+/* Every rank calls it. base NULL: this one has no use for it. */
+gs_status gsi_whole_gather(gs_trainer *t, const gsi_whole *w, char *base);
+/* Takes this rank's parts of the array that lies `at` in such a block. */
+void gsi_whole_take(gs_trainer *t, const gsi_whole *w, size_t at, const void *bytes);
+
+/* GS_OK if it is that on every rank; else an error on all, with the first one's sentence. */
+gs_status gsi_team_agree(gs_trainer *t, gs_status mine, gs_error *error);
+/* Whether all ranks hold the same, now. */
+gs_status gsi_team_compare_now(gs_trainer *t);
 
 /* ---- model.c: making models ---- */
 

@@ -1,4 +1,5 @@
 /* The trainer: its parts, made together and freed together, and what surrounds a step. */
+#include "engine/engine.h"
 #include "train/team.h"
 
 #include <string.h>
@@ -51,6 +52,13 @@ static gs_status init_weights(gs_trainer *t)
     return GS_OK;
 }
 
+static gs_status round_copies(gs_trainer *t)
+{
+    const gs_tensor data = gs_store_data(t->store), copies = gs_store_copies(t->store);
+    return copies.count ? gs_tensors_convert(t->ctx, &copies, &data, 1, NULL) : GS_OK;
+}
+
+/* No rank waits for another in here. */
 static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
 {
     gs_context *ctx = t->ctx;
@@ -70,8 +78,7 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (status == GS_OK)
         status = gs_scaler_set(&t->scaler, half, &ctx->error);
     if (status == GS_OK)
-        status = gs_store_create(&t->store, ctx, m->entries, m->n,
-                                 types_of(config, t->comm.size));
+        status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(config, t->comm.size));
     if (status == GS_OK)
         status = gsi_team_create(t, config);
     if (status != GS_OK)
@@ -83,16 +90,18 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
             return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for %zu running statistics",
                             m->states);
     }
-    status = init_weights(t);
+    status = gsi_tape_fresh(t->tape, m->weights, m->n);
+    if (status == GS_OK)
+        status = init_weights(t);
     if (status == GS_OK)
         gsi_shard_init(t);
     if (status == GS_OK)
-        status = gs_trainer_sync(t);
+        status = round_copies(t);
     size_t n;
     const gs_weight *stepped = gsi_team_stepped(t, &n);
     if (status == GS_OK)
         status = gs_optim_create(&t->optim, ctx, stepped, n, &config->optim);
-    return status == GS_OK ? gsi_team_compare(t) : status;
+    return status;
 }
 
 gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
@@ -111,7 +120,15 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                       .seed = config->seed,
                       .loss_weight = config->loss_weight,
                       .telemetry = config->tape.telemetry};
-    const gs_status status = make_parts(t, config);
+    const size_t each = sizeof(gsi_seen) > sizeof(gs_error) ? sizeof(gsi_seen) : sizeof(gs_error);
+    t->meet = gsi_new(&ctx->heap, (size_t)t->comm.size * each);
+    if (!t->meet) {
+        gsi_free(&ctx->heap, t);
+        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
+    }
+    gs_status status = gsi_team_agree(t, make_parts(t, config), &ctx->error);
+    if (status == GS_OK)
+        status = gsi_team_compare_now(t);
     if (status != GS_OK) {
         gs_trainer_free(t);
         return status;
@@ -129,6 +146,7 @@ void gs_trainer_free(gs_trainer *trainer)
     gs_store_free(trainer->store);
     gs_tape_free(trainer->tape);
     gsi_free(&trainer->ctx->heap, trainer->kept);
+    gsi_free(&trainer->ctx->heap, trainer->meet);
     trainer->model->weights = NULL;
     gsi_free(&trainer->ctx->heap, trainer);
 }
@@ -140,10 +158,7 @@ gs_scaler *gs_trainer_scaler(gs_trainer *trainer) { return &trainer->scaler; }
 
 gs_status gs_trainer_sync(gs_trainer *trainer)
 {
-    if (trainer->team->zero)
-        return gsi_shard_sync(trainer);
-    const gs_tensor data = gs_store_data(trainer->store), copies = gs_store_copies(trainer->store);
-    return copies.count ? gs_tensors_convert(trainer->ctx, &copies, &data, 1, NULL) : GS_OK;
+    return trainer->team->zero ? gsi_shard_sync(trainer) : round_copies(trainer);
 }
 
 /* ---- around a step ---- */

@@ -2,8 +2,8 @@
  *
  *     mpirun -n 4 mpi_steps [KEY=VALUE]...
  *
- * Rank 0 prints a line a step and, at the end, a fingerprint of the weights; every rank the error it
- * ends with. */
+ * Rank 0 prints a line a step and, at the end, a fingerprint of the weights; every rank the error
+ * it ends with. */
 #include "gradscale/mpi.h"
 #include "gradscale/train.h"
 
@@ -23,17 +23,24 @@ static struct {
     long overflow, die, hang, differ; /* the rank on which it happens, at step 2 */
     double timeout;
     char wire[8], mode[4];
-} set = {.items = 8, .steps = 6, .threads = 1, .overflow = -1, .die = -1, .hang = -1, .differ = -1,
-         .wire = "f32", .mode = "O2"};
+} set = {.items = 8,
+         .steps = 6,
+         .threads = 1,
+         .overflow = -1,
+         .die = -1,
+         .hang = -1,
+         .differ = -1,
+         .wire = "f32",
+         .mode = "O2"};
 
 static void read_settings(int argc, char **argv)
 {
     const struct {
         const char *key;
         long *value;
-    } keys[] = {{"items", &set.items},     {"steps", &set.steps},     {"mini", &set.mini},
-                {"zero", &set.zero},       {"compare", &set.compare}, {"bucket", &set.bucket},
-                {"threads", &set.threads}, {"die", &set.die},         {"hang", &set.hang},
+    } keys[] = {{"items", &set.items},     {"steps", &set.steps},      {"mini", &set.mini},
+                {"zero", &set.zero},       {"compare", &set.compare},  {"bucket", &set.bucket},
+                {"threads", &set.threads}, {"die", &set.die},          {"hang", &set.hang},
                 {"differ", &set.differ},   {"overflow", &set.overflow}};
     for (int i = 1; i < argc; i++) {
         const char *value = strchr(argv[i], '=');
@@ -162,14 +169,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const gs_gpt_config tiny = {TINY_WORDS, TINY_TIME, 2, 2, 24, 0}, mini = {128, 256, 6, 6, 384, 0};
-    gs_trainer_config config = {
-        .tape = {(gs_mode)(set.mode[1] - '0'), GS_F16, 0, 0},
-        .comm = gs_mpi_comm(mpi),
-        .ranks = {.zero = (int)set.zero,
-                  .bucket = (size_t)set.bucket,
-                  .compare = (uint64_t)set.compare},
-        .seed = 42};
+    const gs_gpt_config tiny = {TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
+                        mini = {128, 256, 6, 6, 384, 0};
+    gs_trainer_config config = {.tape = {(gs_mode)(set.mode[1] - '0'), GS_F16, 0, 0},
+                                .comm = gs_mpi_comm(mpi),
+                                .ranks = {.zero = (int)set.zero,
+                                          .bucket = (size_t)set.bucket,
+                                          .compare = (uint64_t)set.compare},
+                                .seed = 42};
     gs_optim_config_init(&config.optim, "adamw", NULL);
     gs_optim_config_set(&config.optim, "lr=1e-3 clip_norm=1", NULL);
     gs_scaler_init(&config.scaler, "pytorch", NULL);

@@ -1,0 +1,354 @@
+/* The parts of a tile for one instruction set: a template. The including source has defined
+ *
+ *     #define WIDTH, TARGET                     and included kernel/vec.h, see there
+ *     #define UNROLL                            before a loop of a constant number of turns
+ *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
+ *     #define MR_ROOM                           MR, rounded up to whole vectors
+ *     #define FEW                               rows multiplied straight from b's memory
+ *
+ *     vf mul_add(vf x, vf y, vf s)                  x y + s
+ *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
+ *     vi store(dst, type, u, n)                 n elements, u their bits, no NaN but the canonical;
+ *                                               returns what is stored, as f32
+ *     unsigned count_lanes(vi mask)             lanes that are not 0
+ *     void transpose_any(...)                   a gsi_transpose_fn whose type is a constant
+ *
+ * and ends with GSI_GEMM_ISA(...). n may be more than WIDTH, and then is taken as WIDTH. */
+#ifndef GSI_KERNEL_GEMM_ISA_H
+#define GSI_KERNEL_GEMM_ISA_H
+
+#include "kernel/gemm.h"
+
+enum { VECS = NR / WIDTH };
+
+INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
+INLINE void store_whole(float *p, vf x) { (void)store(p, GS_F32, (vi)x, WIDTH); }
+
+/* ---- packing ---- */
+
+/* Rows of `vecs` vectors, a constant: what is asked of the lanes leaves the loop. */
+INLINE void copy_narrow(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                        gs_dtype type, size_t rows, size_t cols, const size_t vecs)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const void *in = gsi_at(src, type, r * src_stride);
+        UNROLL for (size_t c = 0; c < vecs * WIDTH; c += WIDTH)
+            store_whole(dst + r * dst_stride + c, load(in, c, type, c < cols ? cols - c : 0));
+    }
+}
+
+INLINE void copy_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                     gs_dtype type, size_t rows, size_t cols, size_t pad)
+{
+    if (pad == NR) {
+        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, VECS);
+        return;
+    }
+    if (pad == MR_ROOM) {
+        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, MR_ROOM / WIDTH);
+        return;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float *out = dst + r * dst_stride;
+        const void *in = gsi_at(src, type, r * src_stride);
+        size_t c = 0;
+        for (; c + WIDTH <= cols; c += WIDTH)
+            store_whole(out + c, load(in, c, type, WIDTH));
+        for (; c < pad; c += WIDTH)
+            (void)store(out + c, GS_F32, (vi)load(in, c, type, c < cols ? cols - c : 0), pad - c);
+    }
+}
+
+static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                        gs_dtype type, size_t rows, size_t cols, size_t pad)
+{
+    if (type == GS_F32)
+        copy_any(dst, dst_stride, src, src_stride, GS_F32, rows, cols, pad);
+    else if (type == GS_F16)
+        copy_any(dst, dst_stride, src, src_stride, GS_F16, rows, cols, pad);
+    else
+        copy_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols, pad);
+}
+
+static TARGET void transpose(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                             gs_dtype type, size_t rows, size_t cols)
+{
+    if (type == GS_F32)
+        transpose_any(dst, dst_stride, src, src_stride, GS_F32, rows, cols);
+    else if (type == GS_F16)
+        transpose_any(dst, dst_stride, src, src_stride, GS_F16, rows, cols);
+    else
+        transpose_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols);
+}
+
+/* ---- multiplying ---- */
+
+typedef enum layout { ROWS, COLUMNS } layout;
+
+INLINE void add_sums(float *sums, vf (*s)[VECS], const size_t m, const size_t vecs, bool add)
+{
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++)
+    {
+        float *out = sums + i * NR + v * WIDTH;
+        store_whole(out, add ? load_whole(out) + s[i][v] : s[i][v]);
+    }
+}
+
+/* m and vecs, the vectors a row, are constants where this is inlined. */
+INLINE void micro(float *sums, const float *a, layout l, const float *b, const size_t m,
+                  const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
+{
+    vf s[MR][VECS];
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
+        splat(0);
+    uintptr_t next0 = ahead[0].base, next1 = ahead[1].base;
+    for (size_t begin = 0; begin < k; begin += 16) {
+        const size_t end = begin + 16 < k ? begin + 16 : k;
+        uintptr_t at0 = next0, at1 = next1;
+#pragma GCC unroll 4
+        for (size_t p = begin; p < end; p++) {
+            vf y[VECS];
+            UNROLL for (size_t v = 0; v < vecs; v++) y[v] = load_whole(b + p * NR + v * WIDTH);
+            UNROLL for (size_t i = 0; i < m; i++)
+            {
+                const vf x = splat(l == ROWS ? a[i * GSI_KC + p] : a[p * MR_ROOM + i]);
+                UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add(x, y[v], s[i][v]);
+            }
+            __builtin_prefetch((const void *)at0, 0, 3); /* to L1: used next */
+            __builtin_prefetch((const void *)at1, 0, 2); /* to L2 */
+            at0 += ahead[0].inner;
+            at1 += ahead[1].inner;
+        }
+        next0 += ahead[0].outer;
+        next1 += ahead[1].outer;
+    }
+    add_sums(sums, s, m, vecs, add);
+}
+
+INLINE void micro_m(float *sums, const float *a, layout l, const float *b, size_t m,
+                    const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
+{
+    switch (m) {
+    case 1:
+        micro(sums, a, l, b, 1, vecs, k, add, ahead);
+        break;
+    case 2:
+        micro(sums, a, l, b, 2, vecs, k, add, ahead);
+        break;
+    case 3:
+        micro(sums, a, l, b, 3, vecs, k, add, ahead);
+        break;
+    case 4:
+        micro(sums, a, l, b, 4, vecs, k, add, ahead);
+        break;
+    case 5:
+        micro(sums, a, l, b, 5, vecs, k, add, ahead);
+        break;
+#if MR > 6
+    case 6:
+        micro(sums, a, l, b, 6, vecs, k, add, ahead);
+        break;
+    case 7:
+        micro(sums, a, l, b, 7, vecs, k, add, ahead);
+        break;
+    case 8:
+        micro(sums, a, l, b, 8, vecs, k, add, ahead);
+        break;
+    case 9:
+        micro(sums, a, l, b, 9, vecs, k, add, ahead);
+        break;
+    case 10:
+        micro(sums, a, l, b, 10, vecs, k, add, ahead);
+        break;
+    case 11:
+        micro(sums, a, l, b, 11, vecs, k, add, ahead);
+        break;
+    case 12:
+        micro(sums, a, l, b, 12, vecs, k, add, ahead);
+        break;
+    case 13:
+        micro(sums, a, l, b, 13, vecs, k, add, ahead);
+        break;
+#endif
+    default:
+        micro(sums, a, l, b, MR, vecs, k, add, ahead);
+    }
+}
+
+static TARGET void multiply_rows(float *sums, const float *a, const float *b, size_t m, size_t n,
+                                 size_t k, bool add, const gsi_ahead *ahead)
+{
+    if (n > NR / 2)
+        micro_m(sums, a, ROWS, b, m, VECS, k, add, ahead);
+    else
+        micro_m(sums, a, ROWS, b, m, VECS / 2, k, add, ahead);
+}
+
+static TARGET void multiply_columns(float *sums, const float *a, const float *b, size_t m, size_t n,
+                                    size_t k, bool add, const gsi_ahead *ahead)
+{
+    if (n > NR / 2)
+        micro_m(sums, a, COLUMNS, b, m, VECS, k, add, ahead);
+    else
+        micro_m(sums, a, COLUMNS, b, m, VECS / 2, k, add, ahead);
+}
+
+/* ---- few rows ---- */
+
+/* m, type and transposed are constants where this is inlined. */
+INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
+{
+    enum { STEP = 32 };
+    float turned[STEP * NR];
+    vf s[FEW][VECS];
+    const size_t row = x->b_stride * gsi_size_of(type);
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
+        x->more ? load_whole(x->sums + i * NR + v * WIDTH) : splat(0);
+    for (size_t begin = 0; begin < x->k; begin += STEP) {
+        const size_t end = x->k - begin < STEP ? x->k - begin : STEP;
+        if (transposed)
+            transpose_any(turned, NR, gsi_at(x->b, type, begin), x->b_stride, type, NR, end);
+        for (size_t p = 0; p < end; p++) {
+            const void *line = gsi_at(x->b, type, (begin + p) * x->b_stride);
+            vf y[VECS];
+            UNROLL for (size_t v = 0; v < VECS; v++) y[v] =
+                transposed ? load_whole(turned + p * NR + v * WIDTH)
+                           : load(line, v * WIDTH, type, WIDTH);
+            UNROLL for (size_t i = 0; i < m; i++)
+            {
+                const vf a = splat(x->a[i * x->i_step + (begin + p) * x->k_step]);
+                UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
+            }
+            if (transposed) { /* the columns after these, 16 by 16 */
+                const char *next = (const char *)x->b + NR * row + p % 16 * row;
+                next += (begin + p) / 16 * 16 * gsi_size_of(type);
+                __builtin_prefetch(next, 0, 2);
+                __builtin_prefetch(next + 16 * row, 0, 2);
+            } else { /* the rows after these */
+                const char *next = (const char *)line + x->k * row;
+                __builtin_prefetch(next, 0, 2);
+                if (NR * gsi_size_of(type) > GSI_ALIGN)
+                    __builtin_prefetch(next + GSI_ALIGN, 0, 2);
+            }
+        }
+    }
+    add_sums(x->sums, s, m, VECS, x->add);
+}
+
+/* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,
+ * and their sums in the strip's, where nobody reads them. */
+INLINE void few_m(const gsi_few *x, const gs_dtype type, const bool transposed)
+{
+    if (x->m == 1)
+        few(x, type, transposed, 1);
+    else if (x->m == 2)
+        few(x, type, transposed, 2);
+#if FEW > 4
+    else if (x->m > 4)
+        few(x, type, transposed, FEW);
+#endif
+    else
+        few(x, type, transposed, 4);
+}
+
+static TARGET void multiply_few(const gsi_few *x, gs_dtype type, bool transposed)
+{
+    if (type == GS_F32)
+        transposed ? few_m(x, GS_F32, true) : few_m(x, GS_F32, false);
+    else if (type == GS_F16)
+        transposed ? few_m(x, GS_F16, true) : few_m(x, GS_F16, false);
+    else
+        transposed ? few_m(x, GS_BF16, true) : few_m(x, GS_BF16, false);
+}
+
+/* ---- finishing ---- */
+
+/* All ones in the first n lanes. */
+INLINE vi first_lanes(size_t n)
+{
+    vi lane;
+    UNROLL for (int i = 0; i < WIDTH; i++) lane[i] = i;
+    return lane < (int32_t)(n < WIDTH ? n : WIDTH);
+}
+
+/* sum: before rounding; stored: after; both as f32. Magnitudes are signed numbers, too. */
+INLINE vi count(vi amax, vi sum, vi stored, vi in, const gsi_finish *f)
+{
+    const vi mag = sum & INT32_MAX, top = stored & INT32_MAX;
+    const vi low = mag < (int32_t)f->limits.flushed, sub = mag < (int32_t)f->limits.subnormal;
+    const vi bad = top >= (int32_t)GSI_F32_INF;
+    if (count_lanes((sub | bad) & in)) {
+        gsi_counts *c = f->counts;
+        const vi zero = mag == 0, nan = top > (int32_t)GSI_F32_INF;
+        c->zero += count_lanes(zero & in);
+        c->flushed += count_lanes(low & ~zero & in);
+        c->subnormal += count_lanes(sub & ~low & in);
+        c->nan += count_lanes(nan & in);
+        c->inf += count_lanes(bad & ~nan & in);
+    }
+    const vi size = top & ~bad & in, more = size > amax;
+    return (size & more) | (amax & ~more);
+}
+
+/* -0 is what changes no number when it is added. */
+INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
+                       const gs_dtype type, const bool beta, const bool counted)
+{
+    const float *const row = f->row;
+    const size_t stride = f->stride * gsi_size_of(type);
+    vi amax = {0};
+    for (size_t j = 0; j < n; j += WIDTH) {
+        char *out = (char *)c + j * gsi_size_of(type);
+        const size_t left = n - j;
+        const vi in = first_lanes(left);
+        const vf column = f->column ? load(f->column, j, GS_F32, left) : splat(-0.0f);
+        for (size_t i = 0; i < m; i++, out += stride) {
+            vf sum = load_whole(sums + i * NR + j) + column + splat(row ? row[i] : -0.0f);
+            if (beta)
+                sum = mul_add(splat(f->beta), load(out, 0, type, left), sum);
+            const vi nan = is_nan(sum);
+            const vi u = ((vi)sum & ~nan) | (nan & (int32_t)(GSI_F32_INF | 0x400000));
+            const vi stored = store(out, type, u, left);
+            if (counted)
+                amax = count(amax, u, stored, in, f);
+        }
+    }
+    if (counted)
+        for (int i = 0; i < WIDTH; i++)
+            if (f->counts->amax < (uint32_t)amax[i])
+                f->counts->amax = (uint32_t)amax[i];
+}
+
+INLINE void finish_type(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
+                        const gs_dtype type)
+{
+    if (f->counts)
+        finish_any(c, sums, m, n, f, type, f->beta != 0, true);
+    else if (f->beta != 0)
+        finish_any(c, sums, m, n, f, type, true, false);
+    else
+        finish_any(c, sums, m, n, f, type, false, false);
+}
+
+static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)
+{
+    if (f->dtype == GS_F32)
+        finish_type(c, sums, m, n, f, GS_F32);
+    else if (f->dtype == GS_F16)
+        finish_type(c, sums, m, n, f, GS_F16);
+    else
+        finish_type(c, sums, m, n, f, GS_BF16);
+}
+
+/* `flag`: of gs_cpu; slab: panels of MR rows by blocks of k that L2 keeps half full; tiles are of
+ * at most panels * MR rows and strips * NR columns. */
+#define GSI_GEMM_ISA(flag, slab, panels, strips)                                        \
+    {                                                                                   \
+        .cpu = (flag), .mr = MR, .nr = NR, .mr_room = MR_ROOM, .m_tile = (panels)*MR,   \
+        .n_tile = (strips)*NR, .a_room = (slab)*MR_ROOM * GSI_KC, .copy = copy,         \
+        .transpose = transpose, .multiply_rows = multiply_rows,                         \
+        .multiply_columns = multiply_columns, .multiply_few = multiply_few, .few = FEW, \
+        .finish = finish                                                                \
+    }
+
+#endif

@@ -1,0 +1,65 @@
+/* Any bytes as a data set, its own labels: refused, or every item can be read. Needs clang and
+ * Linux:
+ *
+ *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_data.c \
+ *         src/base/[ahrs]*.c src/io/{file,folder,idx,lines,stream,tokens}.c \
+ *         src/train/{data*,permute}.c -lz -lm -o fuzz_data
+ *     ./fuzz_data -max_len=4096 -max_total_time=300 CORPUS */
+#define _GNU_SOURCE
+#include "gradscale/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MOST = 1 << 24, ITEM = 1 << 14 }; /* a small file that asks for more than 16 MB has won */
+
+static void *limited(void *user, void *block, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size > MOST)
+        abort();
+    if (size == 0) {
+        free(block);
+        return NULL;
+    }
+    return realloc(block, size);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static int fd = -1;
+    static char path[64];
+    static float x[ITEM];
+    static int32_t ids[ITEM], targets[ITEM];
+    if (fd < 0) {
+        fd = memfd_create("fuzz", 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    if (pwrite(fd, data, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0)
+        abort();
+    const gs_alloc alloc = {limited, NULL};
+    const gs_data_config config = {.name = path, .labels = path, .time = 1 + n % 7};
+    gs_error error = {0};
+    gs_data *set;
+    if (gs_data_open(&set, &config, &alloc, &error) != GS_OK) {
+        if (set || !error.text[0])
+            abort();
+        return 0;
+    }
+    const gs_data_info *info = gs_data_about(set);
+    const int fits = info->height * info->width * info->channels <= ITEM && info->time <= ITEM;
+    for (int split = 0; split < GS_SPLIT_COUNT && fits; split++)
+        for (uint64_t i = 0; i < info->items[split] && i < 1000; i++) {
+            const gs_status status = gs_data_read(set, (gs_split)split, i, x, ids, targets, &error);
+            if (status != GS_OK &&
+                info->task != GS_TASK_TOKENS) /* tokens are checked as they come */
+                abort();
+        }
+    gs_data_close(set);
+    return 0;
+}
