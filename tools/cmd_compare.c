@@ -165,8 +165,6 @@ static void read_log(compare_trial *t)
 {
     if (access(t->log, R_OK) == 0)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
-    if (t->is_read)
-        report_judge(&t->has);
 }
 
 /* What an earlier comparison has brought to its end is DONE. */
