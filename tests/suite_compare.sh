@@ -87,6 +87,10 @@ check "a table of seeds" compares 0 --config "$tmp/small.conf" --output "$tmp/b"
     --runs fp32,bf16
 check "has the spread" has '^run  *train  *valid  *least-most'
 
+check "a scale that always overflows" compares 0 --config "$tmp/small.conf" --output "$tmp/b" \
+    --runs fp32,fp16:static:1e15 --json
+check "skips every step" test "$(member skipped "$tmp/out" | tr '\n' ' ')" = "0 8 "
+
 # ---- what goes wrong ----
 
 check "one that fails" compares 1 --config "$tmp/small.conf" --output "$tmp/c" --runs fp32,fp16:O0,bf16
