@@ -31,17 +31,21 @@ ENVIRON["line"] ? FNR == ENVIRON["line"] : at {
 { print }
 END { exit found != 1 }'
 
-# The suites that speak for a layer, the likely first.
+# The suites that speak for a layer, the likely first; those of the scaler by the time they take.
+base='test_base test_oom test_lists test_lists_bad'
+num='test_num test_halves test_lists test_lists_values checkkern'
+kernel='test_lists test_lists_values test_lists_bad test_oom checkkern test_optim checkoptim'
+optim='test_optim test_optim_rules test_parity checkoptim'
+scaler=$(ls tests/test_scaler*.c | sed 's|tests/\(.*\)\.c|\1|')
 relevant()
 {
     case $1 in
-    base) set -- test_base test_oom test_lists test_lists_bad ;;
-    num) set -- test_num test_halves test_lists test_lists_values checkkern ;;
-    kernel) set -- test_lists test_lists_values test_lists_bad test_oom checkkern test_optim checkoptim ;;
-    optim) set -- test_optim test_optim_rules test_parity checkoptim ;;
-    *) set -- $(grep "_$1" "$work/times" | sort -n | cut -d' ' -f2) ;;
+    base) echo "$base" ;;
+    num) echo "$num" ;;
+    kernel) echo "$kernel" ;;
+    optim) echo "$optim" ;;
+    scaler) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
     esac
-    echo "$@"
 }
 
 # Builds and runs the relevant suites in a variant until one fails: its name in `caught`. False if
@@ -126,10 +130,19 @@ entries='
 # The tree as it is, built; suites timed.
 mkdir "$work/tree"
 cp -a Makefile include src tests tools "$work/tree"
-make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" >"$work/log" 2>&1 ||
-    { cat "$work/log"; exit 1; }
-make -C "$work/tree" -s -j"$(nproc)" suites CFLAGS="$flags" SAN=address,undefined >"$work/log" 2>&1 ||
-    { cat "$work/log"; exit 1; }
+programs() # build directory
+{
+    printf '%s\n' $base $num $kernel $optim $scaler | sort -u | sed "s|^|$1/tests/|"
+}
+build() # build directory, make's arguments
+{
+    dir=$1
+    shift
+    make -C "$work/tree" -s -j"$(nproc)" $(programs "$dir") CFLAGS="$flags" "$@" >"$work/log" 2>&1 ||
+        { cat "$work/log"; exit 1; }
+}
+build build
+build build-address-undefined SAN=address,undefined
 cat "$work"/tree/build/*.a >"$work/archives"
 for suite in "$work"/tree/build/tests/*; do
     start=$(date +%s%N)

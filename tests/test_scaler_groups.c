@@ -113,6 +113,13 @@ static void test_couplings(void)
         CHECK(again.action == v[1].action && again.reason == v[1].reason);
         CHECK(v[1].reason == (c == GS_INDEPENDENT ? GS_REASON_FINE : GS_REASON_INF));
     }
+    /* Scaled together they are one step, with everything seen once. */
+    for (int i = 0; i < 2; i++) {
+        gs_step_begin(&steps[i], both[i]);
+        gs_step_scan(&steps[i], &(gs_stats){.elements = 10 + (uint64_t)i, .amax = 1, .sumsq = 2});
+    }
+    gs_group_end(v, steps, both, 2, GS_SCALE_TOGETHER);
+    CHECK(steps[0].stats.elements == 21 && steps[0].stats.sumsq == 4);
     /* One batch, run again for all; who was clean is fed once, after the rerun. */
     a = make("pytorch", "on_overflow=retry:2");
     b = make("pytorch", "on_overflow=retry:2");

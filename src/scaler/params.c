@@ -75,11 +75,10 @@ static int find_word(const char *const *words, const char *word, size_t length)
     return -1;
 }
 
-/* "this, that or the other" */
+/* "this, that or the other"; there is at least one word. */
 static char *join(char *text, size_t size, const char *const *words)
 {
     size_t used = 0;
-    text[0] = 0;
     for (int i = 0; words[i] && used < size; i++) {
         const char *before = i == 0 ? "" : words[i + 1] ? ", " : " or ";
         const int n = snprintf(text + used, size - used, "%s%s", before, words[i]);
