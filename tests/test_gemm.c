@@ -290,7 +290,20 @@ static void test_skinny(void)
 {
     open_machines();
     for (size_t m = 1; m <= 16; m++)
-        check_on_one(draw_product(m, 1 + below(300), 1 + below(1200), 1, MODEST));
+        for (size_t i = 0; i < machine_count; i++)
+            check_product(draw_product(m, 1 + below(120), 1 + below(900), 1, MODEST), i, i + 1);
+}
+
+/* A c too small to be shared out: blocks of k are, in rounds. */
+static void test_split(void)
+{
+    static const size_t sizes[][2] = {{1, 1}, {5, 9}, {14, 32}, {15, 33}, {40, 20}};
+    open_machines();
+    for (size_t i = 0; i < GSI_COUNT(sizes); i++) {
+        const size_t k = (i % 2 ? 40u : 3u) * GSI_KC + below(3);
+        check_product(draw_product(sizes[i][0], sizes[i][1], k, 1, (values)below(VALUE_KINDS)), 0,
+                      machine_count);
+    }
 }
 
 static void test_batch(void)
@@ -497,6 +510,30 @@ static void check_conv(void)
     free(dy);
 }
 
+/* The gradient of a small filter over many places: b of patches, blocks of k over threads. */
+static void test_long_convolution(void)
+{
+    const gs_patches of_x = {.h = 30,
+                             .w = 29,
+                             .c = 2,
+                             .rows_h = 30,
+                             .rows_w = 29,
+                             .kh = 3,
+                             .kw = 3,
+                             .stride = 1,
+                             .pad = 1};
+    const size_t places = 3 * of_x.rows_h * of_x.rows_w, co = 4;
+    open_machines();
+    product p = {.g = {.m = co, .n = 9 * of_x.c, .k = places, .batch = 1}, .c_bytes = co * 18 * 4};
+    float *y = place(A, places * co * 4, true), *x = place(B, places * of_x.c * 4, true);
+    fill(y, GS_F32, places * co, MODEST);
+    fill(x, GS_F32, places * of_x.c, MODEST);
+    p.g.a = (gs_matrix){.data = y, .stride = co, .transposed = 1};
+    p.g.b = (gs_matrix){.data = x, .patches = &of_x};
+    p.g.c.stride = p.g.n;
+    check_product(p, 0, machine_count);
+}
+
 static void test_convolution(void)
 {
     open_machines();
@@ -557,15 +594,19 @@ static void test_callers_threads(void)
     gs_context_free(machines[last].ctx);
 }
 
+/* Scratch for a larger product does; it ends at an unmapped page. */
 static void test_serial(void)
 {
     open_machines();
-    for (size_t i = 0; i < 40 / LESS; i++) {
-        product p = draw_product(1 + below(60), 1 + below(60), 1 + below(500), 1 + below(3), LARGE);
+    for (size_t i = 0; i < 60 / LESS; i++) {
+        product p = draw_product(1 + below(one_in(4) ? 400 : 60), 1 + below(60), 1 + below(500),
+                                 1 + below(3), LARGE);
         const gs_context *ctx = machines[i % machine_count].ctx;
-        gsi_heap heap;
-        gsi_heap_init(&heap, NULL);
-        float *scratch = gsi_new(&heap, gsi_gemm_scratch(ctx, &p.g) * sizeof *scratch);
+        gs_gemm larger = p.g;
+        larger.m += below(60);
+        larger.n += below(60);
+        larger.k += below(900);
+        float *scratch = place(C_OLD, gsi_gemm_scratch(ctx, &larger) * sizeof *scratch, true);
         unsigned char *c[2] = {place(C_WANT, p.c_bytes, true), place(C_GOT, p.c_bytes, true)};
         memset(c[0], 0, p.c_bytes);
         memset(c[1], 0, p.c_bytes);
@@ -574,7 +615,6 @@ static void test_serial(void)
         p.g.c.data = c[1];
         gsi_gemm_serial(ctx, &p.g, scratch);
         CHECK(memcmp(c[0], c[1], p.c_bytes) == 0);
-        gsi_free(&heap, scratch);
     }
 }
 
@@ -713,6 +753,7 @@ static void test_refusals(void)
 
 TESTS({"definition", test_definition}, {"blocks", test_blocks}, {"small", test_small},
       {"large", test_large}, {"long-k", test_long_k}, {"skinny", test_skinny},
-      {"batch", test_batch}, {"convolution", test_convolution}, {"modes", test_modes},
+      {"split", test_split}, {"batch", test_batch}, {"convolution", test_convolution},
+      {"long-convolution", test_long_convolution}, {"modes", test_modes},
       {"callers-threads", test_callers_threads}, {"serial", test_serial}, {"memory", test_memory},
       {"refusals", test_refusals})

@@ -2,8 +2,8 @@
 # Writes the library as one pair of files, to drop into a build: amalgamate.sh [FOLDER].
 #
 #   gradscale.h    the public headers of base, num, kernel, scaler and optim
-#   gradscale.c    their sources and private headers; needs libc, libm and threads. The row kernels,
-#                  which only the engine uses, stay out.
+#   gradscale.c    their sources and private headers; needs libc, libm and threads. Products of
+#                  matrices and row kernels, which only the engine uses, stay out.
 #
 # What is private to a file gets the file's name as a suffix where another file uses the same word.
 # Strings, comments and members (after . or ->) are left alone.
@@ -17,14 +17,15 @@ layers="base num kernel scaler optim"
     echo "/* gradscale $version in one pair of files, made by \`make amalgamation\`: compile gradscale.c"
     echo " * with your own, and link with -lm -pthread. */"
     for layer in $layers; do
-        sed '/^#include "gradscale\//d' "include/gradscale/$layer.h"
+        sed '/^#include "gradscale\//d; /^\/\* ---- products of matrices/,/^GS_API.*gs_gemm_run/d' \
+            "include/gradscale/$layer.h"
     done
 } >"$out/gradscale.h"
 
 files= headers=
 for layer in $layers; do
-    files="$files $(ls src/$layer/*.c | grep -v /rows)"
-    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|vec|math)\.h')"
+    files="$files $(ls src/$layer/*.c | grep -vE '/(rows|gemm)')"
+    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|gemm.*|vec|math)\.h')"
 done
 
 awk -v version="$version" -v headers="$headers" '

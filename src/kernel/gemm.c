@@ -1,4 +1,4 @@
-/* gs_gemm_run: checks, then tiles over threads. */
+/* gs_gemm_run: tiles over threads, or blocks of k where there are too few tiles. */
 #include "kernel/gemm.h"
 #include "kernel/fpenv.h"
 
@@ -6,128 +6,6 @@
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
-
-/* ---- checking ---- */
-
-static gs_status check_type(gs_error *error, const char *name, gs_dtype type, const void *data)
-{
-    const gs_format *f = gs_format_of(type);
-    if (type != GS_F32 && type != GS_F16 && type != GS_BF16)
-        return gsi_fail(error, GS_EDTYPE, "gemm: %s has %s%s: f32, f16 and bf16 can be used here",
-                        name, f ? "data type " : "an unknown data type", f ? f->name : "");
-    if (!data)
-        return gsi_fail(error, GS_ENULL, "gemm: %s has no data", name);
-    if ((uintptr_t)data % f->bytes != 0)
-        return gsi_fail(error, GS_EALIGN,
-                        "gemm: %s lies at an address that is not a multiple of its element size,"
-                        " %zu",
-                        name, f->bytes);
-    return GS_OK;
-}
-
-/* *out = (n - 1) * step + more, for n > 0. */
-static bool extent(size_t *out, size_t n, size_t step, size_t more)
-{
-    return gsi_mul_size(out, n - 1, step) && gsi_add_size(out, *out, more);
-}
-
-static bool fits(size_t *elements, size_t batch, size_t step, size_t one, gs_dtype type)
-{
-    size_t bytes;
-    return extent(elements, batch, step, one) &&
-           gsi_mul_size(&bytes, *elements, gsi_size_of(type)) && bytes <= PTRDIFF_MAX;
-}
-
-/* Patches make a matrix of rows by cols. */
-static gs_status check_patches(gs_error *error, const char *name, const gs_matrix *x, size_t rows,
-                               size_t cols, size_t *elements)
-{
-    const gs_patches *p = x->patches;
-    const size_t limit = (size_t)1 << 30; /* of a side: sums of places do not overflow */
-    size_t grid, line, area;
-    if (x->transposed || x->group)
-        return gsi_fail(error, GS_ERANGE,
-                        "gemm: %s is of patches and cannot be transposed or grouped", name);
-    if (!p->c || !p->kh || !p->kw || !p->stride || !p->rows_h || !p->rows_w || p->h > limit ||
-        p->w > limit || p->kh > limit || p->kw > limit || p->rows_h > limit || p->rows_w > limit ||
-        p->stride > limit || p->pad > limit)
-        return gsi_fail(error, GS_ERANGE,
-                        "gemm: the patches of %s have a side that is 0 or too large", name);
-    if (!gsi_mul_size(&grid, p->rows_h, p->rows_w) || rows % grid != 0 ||
-        !gsi_mul_size(&line, p->kw, p->c) || !gsi_mul_size(&area, line, p->kh) || area != cols)
-        return gsi_fail(error, GS_ESIZE,
-                        "gemm: %s is %zu by %zu, and patches of %zu by %zu places an image and"
-                        " %zu x %zu x %zu elements do not make that",
-                        name, rows, cols, p->rows_h, p->rows_w, p->kh, p->kw, p->c);
-    if (!gsi_mul_size(&area, p->h, p->w) || !gsi_mul_size(&area, area, p->c) ||
-        !gsi_mul_size(elements, area, rows / grid))
-        return gsi_fail(error, GS_ESIZE, "gemm: the array of %s is too large", name);
-    return GS_OK;
-}
-
-/* x multiplies as rows by cols, neither of which is 0. */
-static gs_status check_matrix(gs_error *error, const char *name, const gs_matrix *x, size_t rows,
-                              size_t cols, size_t batch)
-{
-    size_t one = 0, all = 0;
-    const size_t r = x->transposed ? cols : rows, c = x->transposed ? rows : cols;
-    gs_status status = check_type(error, name, x->dtype, x->data);
-    if (status != GS_OK)
-        return status;
-    if (x->patches) {
-        status = check_patches(error, name, x, rows, cols, &one);
-        if (status != GS_OK)
-            return status;
-    } else {
-        const size_t in = x->group && x->group < r ? x->group : r;
-        if (x->group && x->transposed)
-            return gsi_fail(error, GS_ERANGE, "gemm: %s is grouped and cannot be transposed", name);
-        if (r > 1 && x->stride < c)
-            return gsi_fail(error, GS_ESIZE,
-                            "gemm: %s has rows of %zu elements and a stride of %zu", name, c,
-                            x->stride);
-        if (!extent(&one, in, x->stride, c) || !extent(&one, parts(r, in), x->group_step, one))
-            return gsi_fail(error, GS_ESIZE, "gemm: %s is too large: %zu by %zu", name, rows, cols);
-    }
-    if (!fits(&all, batch, x->step, one, x->dtype))
-        return gsi_fail(error, GS_ESIZE, "gemm: %s is too large: %zu times %zu by %zu", name, batch,
-                        rows, cols);
-    return GS_OK;
-}
-
-gs_status gsi_gemm_check(gs_error *error, const gs_gemm *g)
-{
-    if (g->batch == 0)
-        return gsi_fail(error, GS_ERANGE, "gemm: the batch is 0 matrices");
-    if ((gsi_bits(g->beta) & GSI_F32_INF) == GSI_F32_INF)
-        return gsi_fail(error, GS_ERANGE, "gemm: beta is not a finite number");
-    if (g->m == 0 || g->n == 0)
-        return GS_OK;
-    if (g->c.transposed || g->c.group || g->c.patches)
-        return gsi_fail(error, GS_ERANGE, "gemm: c cannot be transposed, grouped or of patches");
-    gs_status status = check_matrix(error, "c", &g->c, g->m, g->n, g->batch);
-    if (status == GS_OK && g->k > 0)
-        status = check_matrix(error, "a", &g->a, g->m, g->k, g->batch);
-    if (status == GS_OK && g->k > 0 && g->a.group)
-        status = gsi_fail(error, GS_ERANGE, "gemm: a cannot be grouped");
-    if (status == GS_OK && g->k > 0)
-        status = check_matrix(error, "b", &g->b, g->k, g->n, g->batch);
-    if (status == GS_OK && g->bias)
-        status = check_type(error, "the bias", g->bias_dtype, g->bias);
-    if (status != GS_OK)
-        return status;
-
-    /* The matrices of the batch lie one after the other, or side by side within c's stride. */
-    const size_t one = (g->m - 1) * g->c.stride + g->n;
-    const bool after = g->c.step >= one;
-    const bool beside = g->c.step >= g->n && (g->batch - 1) * g->c.step + g->n <= g->c.stride;
-    if (g->batch > 1 && !after && !beside)
-        return gsi_fail(error, GS_ERANGE,
-                        "gemm: the matrices of c overlap: %zu by %zu with stride %zu, a step of"
-                        " %zu apart",
-                        g->m, g->n, g->c.stride, g->c.step);
-    return GS_OK;
-}
 
 /* ---- tiles ---- */
 
@@ -149,6 +27,13 @@ static grid make_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t rows, si
     return x;
 }
 
+/* Of a tile and a k, in multiplications. */
+static double tile_cost(const grid *x)
+{
+    const double m = (double)x->m, n = (double)x->n;
+    return m * n + PACK_A * m + PACK_B * n;
+}
+
 /* The grid that takes the least time if every worker gets as many tiles: large tiles pack less,
  * and their number should be a multiple of the workers. */
 static grid choose_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t workers)
@@ -160,8 +45,7 @@ static grid choose_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t worker
     for (size_t r = rows; r < rows + tries; r++)
         for (size_t c = cols; c < cols + tries; c++) {
             const grid x = make_grid(isa, g, r, c);
-            const double m = (double)x.m, n = (double)x.n;
-            const double cost = (double)parts(x.tiles, workers) * (m * n + PACK_A * m + PACK_B * n);
+            const double cost = (double)parts(x.tiles, workers) * tile_cost(&x);
             if (least < 0 || cost < least) {
                 least = cost;
                 best = x;
@@ -209,7 +93,8 @@ static void work(void *arg, size_t worker)
                                .i0 = i0,
                                .m = min_size(x->m, j->g->m - i0),
                                .j0 = j0,
-                               .n = min_size(x->n, j->g->n - j0)};
+                               .n = min_size(x->n, j->g->n - j0),
+                               .end = gsi_blocks(j->g)};
         gsi_tile_run(j->isa, j->g, tile, j->scratch + worker * j->scratch_each,
                      j->g->stats ? &counts : NULL);
     }
@@ -266,6 +151,140 @@ static size_t count_workers(const gs_context *ctx, const gs_gemm *g)
     return size < ALONE ? 1 : ctx->workers;
 }
 
+/* ---- blocks of k over threads ----
+ *
+ * A small c with a long k, the gradient of a filter, has too few tiles for the threads. Then blocks
+ * are what they share: the sums of a block are a product of their own, kept in a slot; then the
+ * slots are added in order. Rounds bound the slots: so much memory does whatever k. */
+
+enum { SLOTS_EACH = 4 }; /* of a worker */
+
+typedef struct split {
+    job *j;
+    gs_gemm of_block;    /* c is the slots: [slots][m][n] */
+    float *total;        /* [m][n]: the sums of the rounds before */
+    size_t first, count; /* blocks of the round */
+    atomic_size_t next_block, next_panel;
+} split;
+
+/* Whether that is faster. A slot costs a tenth of a multiplication by one k to be added. */
+static bool is_split(const job *j, size_t workers)
+{
+    const gs_gemm *g = j->g;
+    const grid all = make_grid(j->isa, g, 1, 1);
+    const size_t blocks = gsi_blocks(g);
+    if (workers < 2 || g->batch > 1 || all.m > j->isa->m_tile || all.n > j->isa->n_tile)
+        return false;
+    const double fold = 0.1 * (double)blocks * (double)all.m * (double)all.n / (double)workers;
+    const double ours = (double)parts(blocks, workers) * tile_cost(&all) + fold;
+    return 1.1 * ours < (double)(parts(j->grid.tiles, workers) * blocks) * tile_cost(&j->grid);
+}
+
+static void multiply_blocks(void *arg, size_t worker)
+{
+    split *const s = arg;
+    const gs_gemm *g = s->j->g;
+    const uint64_t env = gsi_fpenv_enter();
+    for (;;) {
+        const size_t slot = atomic_fetch_add(&s->next_block, 1), block = s->first + slot;
+        if (slot >= s->count)
+            break;
+        const gsi_tile tile = {.z = slot, .m = g->m, .n = g->n, .block = block, .end = block + 1};
+        gsi_tile_run(s->j->isa, &s->of_block, tile, s->j->scratch + worker * s->j->scratch_each,
+                     NULL);
+    }
+    gsi_fpenv_write(env);
+}
+
+static void add_floats(float *sum, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (size_t k = i; k < i + 16; k++)
+            sum[k] += x[k];
+    for (; i < n; i++)
+        sum[i] += x[i];
+}
+
+/* The micro-tile at row i, column j: what rounds before summed, then slot after slot. */
+static void add_slots(const split *s, size_t i, size_t j, size_t m, size_t n, float *sums)
+{
+    const size_t width = s->j->g->n, nr = s->j->isa->nr, at = i * width + j;
+    const float *slots = s->of_block.c.data;
+    const bool first = s->first == 0;
+    for (size_t r = 0; r < m; r++)
+        memcpy(sums + r * nr, (first ? slots : s->total) + at + r * width, n * sizeof *sums);
+    for (size_t slot = first; slot < s->count; slot++)
+        for (size_t r = 0; r < m; r++)
+            add_floats(sums + r * nr, slots + slot * s->of_block.c.step + at + r * width, n);
+}
+
+static void fold_panels(void *arg, size_t worker)
+{
+    split *const s = arg;
+    job *const j = s->j;
+    const gs_gemm *g = j->g;
+    const gsi_gemm_isa *isa = j->isa;
+    const bool last = s->first + s->count == gsi_blocks(g);
+    gsi_counts counts = {0};
+    const uint64_t env = gsi_fpenv_enter();
+    (void)worker;
+    for (;;) {
+        const size_t i = atomic_fetch_add(&s->next_panel, 1) * isa->mr;
+        if (i >= g->m)
+            break;
+        const size_t m = min_size(isa->mr, g->m - i);
+        for (size_t c = 0; c < g->n; c += isa->nr) {
+            const size_t n = min_size(isa->nr, g->n - c);
+            float sums[GSI_MICRO];
+            add_slots(s, i, c, m, n, sums);
+            if (last)
+                gsi_tile_finish(isa, g, (gsi_tile){.i0 = i, .m = m, .j0 = c, .n = n}, sums,
+                                g->stats ? &counts : NULL);
+            for (size_t r = 0; r < m && !last; r++)
+                memcpy(s->total + (i + r) * g->n + c, sums + r * isa->nr, n * sizeof *sums);
+        }
+    }
+    gsi_fpenv_write(env);
+    if (g->stats)
+        add_counts(j, &counts);
+}
+
+static gs_status run_split(gs_context *ctx, job *j, size_t workers)
+{
+    const gs_gemm *g = j->g;
+    const size_t blocks = gsi_blocks(g), slots = min_size(blocks, workers * SLOTS_EACH);
+    split s = {.j = j, .of_block = *g};
+    float *const c = gsi_arena_new(&ctx->scratch, (slots + 1) * g->m, g->n * sizeof *c);
+    j->scratch_each = gsi_tile_scratch(j->isa, g, g->m, g->n);
+    j->scratch = gsi_arena_new(&ctx->scratch, workers, j->scratch_each * sizeof *c);
+    if (!c || !j->scratch)
+        return GS_ENOMEM;
+    s.of_block.c = (gs_matrix){.data = c, .dtype = GS_F32, .stride = g->n, .step = g->m * g->n};
+    s.of_block.a.step = s.of_block.b.step = 0;
+    s.of_block.bias = NULL;
+    s.of_block.beta = 0;
+    s.total = c + slots * g->m * g->n;
+    for (; s.first < blocks; s.first += s.count) {
+        s.count = min_size(slots, blocks - s.first);
+        atomic_store(&s.next_block, 0);
+        atomic_store(&s.next_panel, 0);
+        ctx->parallel.run(ctx->parallel.user, workers, multiply_blocks, &s);
+        ctx->parallel.run(ctx->parallel.user, workers, fold_panels, &s);
+    }
+    return GS_OK;
+}
+
+static gs_status run_tiles(gs_context *ctx, job *j, size_t workers)
+{
+    workers = min_size(workers, j->grid.tiles);
+    j->scratch = gsi_arena_new(&ctx->scratch, workers, j->scratch_each * sizeof *j->scratch);
+    if (!j->scratch)
+        return GS_ENOMEM;
+    ctx->parallel.run(ctx->parallel.user, workers, work, j);
+    return GS_OK;
+}
+
 gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *g)
 {
     if (!ctx)
@@ -277,15 +296,15 @@ gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *g)
         return status;
 
     job j;
+    const size_t workers = count_workers(ctx, g);
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
-    init_job(&j, ctx, g, count_workers(ctx, g));
-    const size_t workers = min_size(count_workers(ctx, g), j.grid.tiles);
-    j.scratch = gsi_arena_new(&ctx->scratch, workers, j.scratch_each * sizeof *j.scratch);
-    if (!j.scratch)
-        return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a product of %zu by %zu by %zu",
-                        g->m, g->n, g->k);
-    ctx->parallel.run(ctx->parallel.user, workers, work, &j);
+    init_job(&j, ctx, g, workers);
+    const gs_status ran =
+        is_split(&j, workers) ? run_split(ctx, &j, workers) : run_tiles(ctx, &j, workers);
     gsi_arena_reset(&ctx->scratch, mark);
+    if (ran != GS_OK)
+        return gsi_fail(&ctx->error, ran, "no memory for a product of %zu by %zu by %zu", g->m,
+                        g->n, g->k);
     if (g->stats)
         report(&j);
     return GS_OK;

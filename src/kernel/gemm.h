@@ -3,9 +3,11 @@
  * The definition is in gradscale/kernel.h and, as plain loops, in gemm_ref.c. It leaves tiles,
  * instruction sets and threads free, and this is how they are chosen:
  *
- *     gemm.c        checks, cuts c into tiles, shares them out among the threads
- *     gemm_tile.c   one tile: a's rows packed for L2, then b a panel at a time, packed for L1
- *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c
+ *     gemm_check.c  that the product can be made
+ *     gemm.c        cuts c into tiles, or k, shares them out among the threads
+ *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time
+ *     gemm_pack.c   packs both
+ *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c; gemm_isa.h, the template of the last three
  *                   what a tile is made of: copy, transpose, multiply, finish
  *
  * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
@@ -19,7 +21,7 @@
 
 #include "kernel/context.h"
 
-enum { GSI_KC = GS_GEMM_BLOCK };
+enum { GSI_KC = GS_GEMM_BLOCK, GSI_MICRO = 512 }; /* floats of a micro-tile, at most */
 
 /* dst[r][c] = src[r][c] as f32 for r < rows, c < cols; zeros for cols <= c < pad. */
 typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
@@ -92,10 +94,26 @@ const gsi_gemm_isa *gsi_gemm_neon(void);
 /* The highest of the ladder that `cpu` allows. */
 const gsi_gemm_isa *gsi_gemm_isa_for(unsigned cpu);
 
-/* A part of a product: rows [i0, i0 + m), columns [j0, j0 + n) of matrix z of the batch. */
+static inline size_t gsi_panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
+
+enum { GSI_GROUP = 4 }; /* panels of a transposed a that are best packed at once */
+
+/* Panels of m rows from row i, k from k0; data is x's, of the matrix of the batch. */
+void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
+                size_t m, size_t k0, size_t k);
+
+/* A panel of n columns from column j, k from k0. */
+void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t j,
+                size_t n, size_t k0, size_t k);
+
+/* A part of a product: rows [i0, i0 + m), columns [j0, j0 + n) of matrix z of the batch, of k the
+ * blocks from `block` up to `end`. */
 typedef struct gsi_tile {
-    size_t z, i0, m, j0, n;
+    size_t z, i0, m, j0, n, block, end;
 } gsi_tile;
+
+/* Blocks of a product's k: one of no k, too. */
+static inline size_t gsi_blocks(const gs_gemm *g) { return g->k > 0 ? (g->k - 1) / GSI_KC + 1 : 1; }
 
 /* Floats of scratch for tiles of m by n at most. */
 size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n);
@@ -103,6 +121,10 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 /* counts are added to; NULL: not asked for. The caller has set the floating-point mode. */
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile, float *scratch,
                   gsi_counts *counts);
+
+/* The end of a micro-tile whose sums, [mr][nr], are known. */
+void gsi_tile_finish(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile, const float *sums,
+                     gsi_counts *counts);
 
 /* ---- for other layers ---- */
 

@@ -19,7 +19,7 @@ enum {
 }; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
 
 typedef struct plan {
-    size_t panels, blocks;   /* of a's rows, of k */
+    size_t panels;           /* of a's rows */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
     size_t a, b, sums, bias; /* floats */
@@ -29,8 +29,6 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
-static size_t panel_room(const gsi_gemm_isa *isa) { return isa->mr_room * GSI_KC; }
-
 /* Whether b is multiplied as it lies in memory. */
 static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 {
@@ -38,17 +36,17 @@ static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 }
 
 /* Room never grows when m, n or k become smaller, though a chunk may. */
-static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
+static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
-    plan p = {.panels = parts(m, isa->mr), .blocks = max_size(parts(g->k, GSI_KC), 1)};
-    const size_t room = isa->a_room / panel_room(isa);
+    plan p = {.panels = parts(m, isa->mr)};
+    const size_t room = isa->a_room / gsi_panel_room(isa);
     p.chunk = g->b.transposed ? max_size(room / p.panels, CHUNK) : CHUNK;
-    p.chunk = min_size(p.chunk, p.blocks);
+    p.chunk = min_size(p.chunk, blocks);
     const size_t slabs = parts(p.panels, room / p.chunk);
     p.slab = parts(p.panels, slabs);
     const bool rows = is_few(isa, g, m) && !g->b.transposed;
-    p.strips = p.chunk == p.blocks && !rows ? 1 : parts(n, isa->nr);
-    p.a = min_size(p.panels * p.blocks, room) * panel_room(isa);
+    p.strips = p.chunk == blocks && !rows ? 1 : parts(n, isa->nr);
+    p.a = min_size(p.panels * blocks, room) * gsi_panel_room(isa);
     p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
     p.sums = max_size(p.strips * p.panels, 2 * parts(n, isa->nr)) * isa->mr * isa->nr;
     p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
@@ -57,141 +55,9 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
 
 size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
-    const plan p = make_plan(isa, g, m, n);
+    const plan p = make_plan(isa, g, m, n, gsi_blocks(g));
     const size_t line = GSI_ALIGN / sizeof(float);
     return parts(p.a + p.b + p.sums + p.bias, line) * line;
-}
-
-/* ---- packing ---- */
-
-/* Columns of patches that lie side by side in the array: those of a row of the filter, or of one
- * place of it where they are spread. Those outside of [begin, end) are zero. */
-typedef struct line {
-    ptrdiff_t at; /* where column 0 of the line lies, or would */
-    size_t begin, end;
-} line;
-
-static size_t line_length(const gs_patches *p) { return p->spread ? p->c : p->kw * p->c; }
-
-/* The place that position y of the grid and k of the filter read; -1: none. */
-static ptrdiff_t place(size_t y, size_t k, size_t length, const gs_patches *p)
-{
-    ptrdiff_t at = (ptrdiff_t)(y + p->pad) - (ptrdiff_t)k;
-    if (!p->spread)
-        at = (ptrdiff_t)(y * p->stride + k) - (ptrdiff_t)p->pad;
-    else if (at >= 0 && p->stride > 1)
-        at = at % (ptrdiff_t)p->stride ? -1 : at / (ptrdiff_t)p->stride;
-    return at < (ptrdiff_t)length ? at : -1;
-}
-
-/* Where a row of patches is on the grid: divisions are made once a row, not once a line. */
-typedef struct spot {
-    size_t image, y, x;
-} spot;
-
-static spot find_spot(const gs_patches *p, size_t row)
-{
-    const size_t above = row / p->rows_w, image = above / p->rows_h;
-    return (spot){image, above - image * p->rows_h, row - above * p->rows_w};
-}
-
-/* Row ky of the filter there, or place kx of it. */
-static line find_line(const gs_patches *p, spot s, size_t ky, size_t kx)
-{
-    const ptrdiff_t iy = place(s.y, ky, p->h, p);
-    if (iy < 0)
-        return (line){0};
-    const ptrdiff_t above = (ptrdiff_t)(s.image * p->h + (size_t)iy) * (ptrdiff_t)p->w;
-    if (p->spread) {
-        const ptrdiff_t ix = place(s.x, kx, p->w, p);
-        return ix < 0 ? (line){0} : (line){(above + ix) * (ptrdiff_t)p->c, 0, p->c};
-    }
-    const ptrdiff_t left = (ptrdiff_t)(s.x * p->stride) - (ptrdiff_t)p->pad;
-    const ptrdiff_t right = (ptrdiff_t)p->w - left; /* filter columns up to the array's end */
-    const size_t first = left < 0 ? min_size((size_t)-left, p->kw) : 0;
-    const size_t last = right < 0 ? 0 : min_size((size_t)right, p->kw);
-    return (line){(above + left) * (ptrdiff_t)p->c, first * p->c, max_size(first, last) * p->c};
-}
-
-/* dst[0..n) = columns [first, first + n) of a row of patches. */
-static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_copy_fn *copy,
-                         size_t row, size_t first, size_t n)
-{
-    const gs_patches *p = x->patches;
-    const size_t length = line_length(p), lines = p->spread ? p->kw : 1;
-    const size_t number = first / length;
-    const spot s = find_spot(p, row);
-    size_t ky = number / lines, kx = number - ky * lines, from = first - number * length;
-    for (size_t done = 0; done < n; from = 0) {
-        const size_t take = min_size(length - from, n - done);
-        const line l = find_line(p, s, ky, kx);
-        const size_t begin = min_size(max_size(l.begin, from), from + take);
-        const size_t end = max_size(min_size(l.end, from + take), begin);
-        float *out = dst + done;
-        if (begin > from)
-            memset(out, 0, (begin - from) * sizeof *out);
-        if (end > begin)
-            copy(out + (begin - from), 0, gsi_at(data, x->dtype, (size_t)(l.at + (ptrdiff_t)begin)),
-                 0, x->dtype, 1, end - begin, end - begin);
-        if (from + take > end)
-            memset(out + (end - from), 0, (from + take - end) * sizeof *out);
-        done += take;
-        kx = kx + 1 == lines ? 0 : kx + 1;
-        ky += kx == 0;
-    }
-}
-
-/* Rows of the stored matrix a few at a time, several panels wide: 56 bytes of each are too little
- * for one walk through the pages. */
-enum { GROUP = 4, ABREAST = 16 };
-
-static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                         size_t i, size_t m, size_t k0, size_t k)
-{
-    for (size_t r = 0; r < k; r += ABREAST)
-        for (size_t c = 0; c < m; c += isa->mr)
-            isa->copy(dst + c / isa->mr * panel_room(isa) + r * isa->mr_room, isa->mr_room,
-                      gsi_at(data, x->dtype, (k0 + r) * x->stride + i + c), x->stride, x->dtype,
-                      min_size(k - r, ABREAST), min_size(m - c, isa->mr), isa->mr_room);
-}
-
-/* Panels of m rows from row i, k from k0. */
-static void pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                   size_t i, size_t m, size_t k0, size_t k)
-{
-    gsi_copy_fn *copy = isa->copy;
-    if (x->patches)
-        for (size_t r = 0; r < m; r++)
-            pack_patches(dst + r * GSI_KC, x, data, copy, i + r, k0, k);
-    else if (x->transposed)
-        pack_columns(isa, dst, x, data, i, m, k0, k);
-    else
-        copy(dst, GSI_KC, gsi_at(data, x->dtype, i * x->stride + k0), x->stride, x->dtype, m, k, k);
-}
-
-/* A panel of n columns from column j, k from k0. */
-static void pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                   size_t j, size_t n, size_t k0, size_t k)
-{
-    const size_t nr = isa->nr;
-    gsi_copy_fn *copy = isa->copy;
-    if (x->patches) {
-        for (size_t r = 0; r < k; r++) {
-            pack_patches(dst + r * nr, x, data, copy, k0 + r, j, n);
-            memset(dst + r * nr + n, 0, (nr - n) * sizeof *dst);
-        }
-    } else if (x->transposed) {
-        isa->transpose(dst, nr, gsi_at(data, x->dtype, j * x->stride + k0), x->stride, x->dtype, n,
-                       k);
-    } else if (x->group) {
-        for (size_t r = k0, take; r < k0 + k; r += take, dst += take * nr) {
-            const size_t in = r % x->group, at = r / x->group * x->group_step + in * x->stride;
-            take = min_size(x->group - in, k0 + k - r);
-            copy(dst, nr, gsi_at(data, x->dtype, at + j), x->stride, x->dtype, take, n, nr);
-        }
-    } else {
-        copy(dst, nr, gsi_at(data, x->dtype, k0 * x->stride + j), x->stride, x->dtype, k, n, nr);
-    }
 }
 
 /* ---- asking for what comes next ---- */
@@ -241,7 +107,7 @@ typedef struct place_b {
  * the last. */
 static inline place_b next_panel(const run *r, place_b at)
 {
-    if (++at.block == min_size(at.first + r->p.chunk, r->p.blocks)) {
+    if (++at.block == min_size(at.first + r->p.chunk, r->t.end)) {
         at.block = at.first;
         at.j += r->isa->nr;
     }
@@ -285,9 +151,9 @@ static inline bool ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
 static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
 {
     const gs_matrix *a = &r->g->a;
-    const size_t group = a->transposed ? GROUP : 1, mr = r->isa->mr;
+    const size_t group = a->transposed ? GSI_GROUP : 1, mr = r->isa->mr;
     const size_t slab_end = min_size(at->slab + r->p.slab, r->p.panels);
-    const size_t chunk_end = min_size(at->first + r->p.chunk, r->p.blocks);
+    const size_t chunk_end = min_size(at->first + r->p.chunk, r->t.end);
     size_t block = at->block;
     if (at->j == 0) {
         p += group;
@@ -303,7 +169,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     } else {
         return false;
     }
-    if (p >= r->p.panels || block == r->p.blocks || a->patches)
+    if (p >= r->p.panels || block == r->t.end || a->patches)
         return false;
     if (a->transposed)
         ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + min_size((p + 1) * mr, r->t.m) - 1);
@@ -319,9 +185,9 @@ static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, cons
 {
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
     const size_t size = gsi_size_of(r->g->c.dtype);
-    if (at->block + 1 == r->p.blocks) /* all lines, again and again: they stay in L1 */
+    if (at->block + 1 == r->t.end) /* all lines, again and again: they stay in L1 */
         ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / max_size(k, 16));
-    else if (at->first > 0 && at->block == at->first)
+    else if (at->first > r->t.block && at->block == at->first)
         ask(x, (const char *)sums + micro, micro / max_size(k, 1), micro * 16 / max_size(k, 1));
     else
         ask(x, idle, 0, 0);
@@ -346,6 +212,31 @@ static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size
                      .k = k};
 }
 
+static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
+{
+    return (gsi_finish){.dtype = g->c.dtype,
+                        .stride = g->c.stride,
+                        .beta = g->beta,
+                        .limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000}
+                                                       : gsi_limits_of(g->c.dtype),
+                        .counts = counts};
+}
+
+void gsi_tile_finish(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, const float *sums,
+                     gsi_counts *counts)
+{
+    gsi_finish f = finish_of(g, counts);
+    float bias[GSI_MICRO];
+    if (g->bias) {
+        const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
+        isa->copy(bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
+        f.column = g->bias_per_row ? NULL : bias;
+        f.row = g->bias_per_row ? bias : NULL;
+    }
+    const size_t at = t.z * g->c.step + t.i0 * g->c.stride + t.j0;
+    isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, t.m, t.n, &f);
+}
+
 /* A slab of rows times a panel of b. */
 static void run_panel(const run *r, place_b at)
 {
@@ -353,13 +244,13 @@ static void run_panel(const run *r, place_b at)
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
-    const bool last = at.block + 1 == r->p.blocks;
+    const bool last = at.block + 1 == r->t.end;
     const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, isa->nr), group = g->a.transposed ? GROUP : 1;
+    const size_t n = min_size(t.n - at.j, isa->nr), group = g->a.transposed ? GSI_GROUP : 1;
     const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
-    float *const rows = r->a + (at.block - at.first) * r->p.slab * panel_room(isa);
+    float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
     gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
@@ -368,16 +259,16 @@ static void run_panel(const run *r, place_b at)
 
     const bool few = is_few(isa, g, t.m) && g->b.transposed && n == isa->nr;
     if (!few && at.slab == 0)
-        pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
+        gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
         float *const sum = sums + i * isa->nr, *const panel =
-                                                   rows + (p - at.slab) * panel_room(isa);
+                                                   rows + (p - at.slab) * gsi_panel_room(isa);
         gsi_ahead ahead[2];
         if (at.j == 0 && (p - at.slab) % group == 0)
-            pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
-                   min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
+            gsi_pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
+                       min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
         if (!ask_a(&ahead[0], r, &at, p))
             ask_other(&ahead[0], r, &at, c, sum, k, panel);
         if (!ask_b(&ahead[1], r, &next, p - at.slab))
@@ -386,10 +277,10 @@ static void run_panel(const run *r, place_b at)
             (void)ask_b(&ahead[0], r, &next, 1);
         if (few) {
             gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j);
-            x.add = at.block > 0;
+            x.add = at.block > t.block;
             isa->multiply_few(&x, g->b.dtype, true);
         } else {
-            multiply(sum, panel, b, m, n, k, at.block > 0, ahead);
+            multiply(sum, panel, b, m, n, k, at.block > t.block, ahead);
         }
         if (last) {
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
@@ -408,9 +299,9 @@ static void run_rows(const run *r)
     const gsi_tile t = r->t;
     const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr;
     float *const of_block = r->sums + r->p.strips * micro;
-    for (size_t block = 0; block < r->p.blocks; block++) {
+    for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-        pack_a(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
+        gsi_pack_a(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
         for (size_t p = 0; p < k; p += AT_ONCE)
             for (size_t s = 0; s < whole; s++) {
                 const float *a = r->a + p * (g->a.transposed ? isa->mr_room : 1);
@@ -421,7 +312,7 @@ static void run_rows(const run *r)
             }
         for (size_t s = 0; s < whole * micro; s += micro)
             for (size_t i = s; i < s + t.m * isa->nr; i++)
-                r->sums[i] = block > 0 ? r->sums[i] + of_block[i] : of_block[i];
+                r->sums[i] = block > t.block ? r->sums[i] + of_block[i] : of_block[i];
         if (t.n % isa->nr)
             run_panel(r, (place_b){.first = block, .block = block, .j = whole * isa->nr});
     }
@@ -441,16 +332,11 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
     run r = {.isa = isa,
              .g = g,
              .t = t,
-             .p = make_plan(isa, g, t.m, t.n),
+             .p = make_plan(isa, g, t.m, t.n, t.end - t.block),
              .a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step),
              .b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step),
              .a = scratch,
-             .finish = {.dtype = g->c.dtype,
-                        .stride = g->c.stride,
-                        .beta = g->beta,
-                        .limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000}
-                                                       : gsi_limits_of(g->c.dtype),
-                        .counts = counts}};
+             .finish = finish_of(g, counts)};
     r.b = r.a + r.p.a;
     r.sums = r.b + r.p.b;
     r.bias = r.sums + r.p.sums;
@@ -462,7 +348,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
         run_rows(&r);
         return;
     }
-    for (size_t first = 0; first < r.p.blocks; first += r.p.chunk)
+    for (size_t first = t.block; first < t.end; first += r.p.chunk)
         for (size_t slab = 0; slab < r.p.panels; slab += r.p.slab)
             for (place_b at = {first, slab, first, 0}; at.j < t.n; at = next_panel(&r, at))
                 run_panel(&r, at);
