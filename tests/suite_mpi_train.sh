@@ -69,6 +69,23 @@ if [ -z "${SAN:-}" ]; then
     program=$here
 fi
 
+# 801 tokens for llm.c, the last beyond the vocabulary: only rank 1 meets it, in validation.
+(
+    printf '\210\330\064\001\001\000\000\000\041\003\000\000'
+    head -c 2612 /dev/zero
+    printf '\377\377'
+) >"$tmp/last.bin"
+fails() { train "$@"; equal $? 1; }
+for zero in "" --zero; do
+    rm -rf "$tmp/v" "$tmp/v.jsonl"
+    check "validation fails on rank 1 $zero" fails 2 $job --data "$tmp/last.bin" --context 8 --steps 4 \
+        --timeout 3 --checkpoint "$tmp/v" --log "$tmp/v.jsonl" $zero
+    check "it says why" once "rank 1: validation: .*token 800 is 65535"
+    check "no rank waited for another" not says "not answered"
+    check "half a validation is none" not grep -q '"event":"valid"' "$tmp/v.jsonl"
+    check "and no best" test ! -e "$tmp/v/best.safetensors"
+done
+
 # A rank that dies or hangs in the middle: the others end in time, and the run goes on afterwards.
 cat >"$tmp/rank.sh" <<END
 echo \$\$ >"$tmp/pid.\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}"
