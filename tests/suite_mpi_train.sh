@@ -66,7 +66,14 @@ if [ -z "${SAN:-}" ]; then
     here=$program program=$tmp/bare/gradscale
     train 2 $job --steps 2
     check "without the library: a sentence" once "need libgradscale_mpi"
+    cat >"$tmp/bare/one.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && exec "$program" train "\$@"
+exec "$here" train "\$@"
+END
     program=$here
+    one_bare() { ! timeout 100 mpirun -n 2 sh "$tmp/bare/one.sh" $job --steps 2 >"$tmp/out" 2>"$tmp/err"; }
+    check "without it on one rank: an end" one_bare
+    check "with that rank's sentence" once "rank 1: .*need libgradscale_mpi"
 fi
 
 # 801 tokens for llm.c, the last beyond the vocabulary: only rank 1 meets it, in validation.
