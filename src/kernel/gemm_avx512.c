@@ -176,9 +176,10 @@ INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t
 
 #include "kernel/gemm_isa.h"
 
-/* Two blocks of a slab of 19 panels take 0.9 MB, half of L2, so that a k of 768 needs no sums kept
- * for more than a strip. */
-static const gsi_gemm_isa isa = GSI_GEMM_ISA(GS_CPU_AVX512, 38, 76, 24);
+/* Three blocks of a slab of 18 panels take 1.3 MB of the 2 MB of L2, so that a k of 1024, and the
+ * rows of a usual batch are that, needs no sums kept for more than a strip: 5% of such a product.
+ */
+static const gsi_gemm_isa isa = GSI_GEMM_ISA(GS_CPU_AVX512, 54, 76, 24);
 
 const gsi_gemm_isa *gsi_gemm_avx512(void) { return &isa; }
 #else

@@ -1,6 +1,6 @@
 /* One tile of a product, on one thread.
  *
- *     for each chunk of k                          two blocks, or all of it if a's rows are few
+ *     for each chunk of k                          some blocks, or all if a's rows are few
  *         for each slab of rows
  *             for each panel of b's columns
  *                 for each block of the chunk
@@ -14,9 +14,8 @@
  * width, in order. */
 #include "kernel/gemm.h"
 
-enum {
-    CHUNK = 2
-}; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
+/* Blocks, at least; more where b is transposed and there is room: else each row of b is a page. */
+enum { CHUNK = 3 };
 
 typedef struct plan {
     size_t panels;           /* of a's rows */
