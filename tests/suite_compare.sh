@@ -87,6 +87,10 @@ check "a table of seeds" compares 0 --config "$tmp/small.conf" --output "$tmp/b"
     --runs fp32,bf16
 check "has the spread" has '^run  *train  *valid  *least-most'
 
+check "a scale that always overflows" compares 0 --config "$tmp/small.conf" --output "$tmp/b" \
+    --runs fp32,fp16:static:1e15 --json
+check "skips every step" test "$(member skipped "$tmp/out" | tr '\n' ' ')" = "0 8 "
+
 # ---- what goes wrong ----
 
 check "one that fails" compares 1 --config "$tmp/small.conf" --output "$tmp/c" --runs fp32,fp16:O0,bf16
@@ -179,13 +183,21 @@ ratios() { member ratio$1 "$tmp/out" | sed -n "$2p"; }
 within() { awk -v x="$1" -v least="$2" -v most="$3" 'BEGIN { print x; exit !(x >= least && x <= most) }'; }
 if [ -n "${GS_LONG:-}" ]; then
     check "dense" compares 0 --config examples/dense.conf --seeds 3 --output "$tmp/dense" --json \
-        --runs fp32,fp16:none,fp16:pytorch,fp16:headroom,fp16:pytorch:attribute,bf16
+        --runs fp32,fp16:none,fp16:pytorch,fp16:headroom,fp16:pytorch:attribute,bf16:guard
     check "dense: none fails" within "$(ratios _least 2)" 5 1e30
     for run in 3 4 5; do
         check "dense: run $run, each seed" within "$(ratios _least $run)" 0.99 1.01
         check "dense: run $run, each seed" within "$(ratios _most $run)" 0.99 1.01
         check "dense: run $run, the mean" within "$(ratios '' $run)" 0.997 1.003
     done
+    # of each run the mean, then the seeds
+    valid() { member valid_loss "$tmp/out" | sed -n "$((4 * $1 - 2))p" | xargs printf '%.4f'; }
+    shown() { sed -n "s/^    $1  *[0-9.]*  *\([0-9.]*\) .*/\1/p" README.md; }
+    check "README: fp32" test "$(shown fp32)" = "$(valid 1)"
+    check "README: none" test "$(shown 'fp16 none')" = "$(valid 2)"
+    check "README: pytorch" test "$(shown 'fp16 pytorch')" = "$(valid 3)"
+    check "README: headroom" test "$(shown 'fp16 headroom')" = "$(valid 4)"
+    check "README: bf16" test "$(shown 'bf16 guard')" = "$(valid 6)"
     check "dense: bf16" within "$(ratios _least 6)" 0.98 1.02
     check "dense: bf16" within "$(ratios _most 6)" 0.98 1.02
 fi

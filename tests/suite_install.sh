@@ -50,6 +50,8 @@ done
 check "the header's version" grep -q "^#define GS_VERSION_MINOR $(echo "$version" | cut -d. -f2)$" \
     "$root/opt/gs/include/gradscale/base.h"
 check "the sources, as a text to learn" cmp src/train/step.c "$root/opt/gs/share/gradscale/src/train/step.c"
+learns() { (cd / && "$root/opt/gs/bin/gradscale" train --model gpt --data self --dry-run); }
+check "which the installed program finds" learns
 check "the program" test -x "$root/opt/gs/bin/gradscale"
 
 # The examples, as a reader would build them. They need no arguments.

@@ -448,10 +448,10 @@ static size_t read_events(event *list, size_t room, const char *where)
         CHECK(end - p >= 12);
         const size_t size = u32_at(p);
         CHECK(u32_at(p + 4) == 0 && u32_at(p + 8) == masked_crc(p, 8));
-        if (end - p < (ptrdiff_t)(size + 16)) {
-            CHECK(!"a record is cut");
+        const int whole = end - p >= (ptrdiff_t)(size + 16);
+        CHECK(whole);
+        if (!whole)
             return n;
-        }
         CHECK(u32_at(p + 12 + size) == masked_crc(p + 12, size));
         list[n] = (event){0};
         decode(&list[n++], p + 12, size, 0);

@@ -258,8 +258,10 @@ static void train_rank(const gs_comm *comm, void *arg)
     const gs_config one = {.threads = 1};
     const gs_gpt_config gpt = {WORDS, TIME, 2, 2, 24, 0};
     const gs_cnn_config cnn = {SIDE, SIDE, 1, CLASSES, 4, 0};
-    gs_trainer_config config = {
-        .tape = {t->mode, t->half, 0, 1}, .comm = comm, .ranks = t->ranks, .seed = 42};
+    gs_trainer_config config = {.tape = {.mode = t->mode, .half = t->half, .telemetry = 1},
+                                .comm = comm,
+                                .ranks = t->ranks,
+                                .seed = 42};
     CHECK(gs_optim_config_init(&config.optim, t->optim ? t->optim : "adamw", NULL) == GS_OK);
     CHECK(gs_optim_config_set(&config.optim, t->set ? t->set : "lr=3e-3 clip_norm=1", NULL) ==
           GS_OK);
@@ -585,7 +587,7 @@ static void short_rank(const gs_comm *comm, void *arg)
     gs_trainer *trainer;
     gs_config config = {.threads = 1};
     gs_trainer_config tc = {
-        .tape = {GS_O2, GS_F16, 0, 0}, .comm = comm, .ranks.zero = 1, .seed = 42};
+        .tape = {.mode = GS_O2, .half = GS_F16}, .comm = comm, .ranks.zero = 1, .seed = 42};
     if (comm->rank == 1)
         config.alloc = books_hook(&s->books);
     gs_optim_config_init(&tc.optim, "adamw", NULL);

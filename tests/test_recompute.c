@@ -85,6 +85,11 @@ static gs_value *two_segments(const void *args, gs_tape *t, gs_value *x)
     return gs_recompute(t, gs_recompute(t, x, segment, p, sizeof *p), segment, p, sizeof *p);
 }
 
+static gs_value *gelu_segment(const void *args, gs_tape *t, gs_value *x)
+{
+    return gs_dropout(t, gs_gelu(t, x), *(const float *)args);
+}
+
 static gs_value *nothing(const void *args, gs_tape *t, gs_value *x)
 {
     (void)args, (void)t;
@@ -152,6 +157,38 @@ static void test_segments(void)
             }
 }
 
+/* Logits that a segment will read again do not give up their place to their gradient. */
+static void test_logits(void)
+{
+    enum { WORDS = 5 };
+    static const int32_t targets[ROWS];
+    static const float zeros[ROWS * COLS];
+    float data[WORDS * COLS], grads[2][WORDS * COLS] = {{0}}, x[SIZE];
+    const float p = 0;
+    for (size_t i = 0; i < WORDS * COLS; i++)
+        data[i] = (float)gs_random_u32(1, i) * 0x1p-31f - 1;
+    for (size_t i = 0; i < SIZE; i++)
+        x[i] = (float)gs_random_u32(2, i) * 0x1p-31f - 1;
+    for (int again = 0; again < 2; again++) {
+        const gs_weight w = {"w", WORDS, COLS, data, GS_F32, NULL, 0, grads[again], GS_F32, 0};
+        gs_context *ctx;
+        gs_tape *t;
+        CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+        CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.recompute = again}) == GS_OK);
+        gs_tape_begin(t, 1, 0);
+        gs_value *in = gs_input(t, GS_F32, 2, (const size_t[]){ROWS, COLS}, x);
+        gs_value *logits = gs_linear(t, in, gs_param(t, &w), NULL);
+        gs_value *bent = gs_recompute(t, logits, gelu_segment, &p, sizeof p);
+        gs_value *aim = gs_input(t, GS_F32, 2, (const size_t[]){ROWS, WORDS}, zeros);
+        gs_value *loss = gs_mse(t, bent, aim);
+        loss = gs_add(t, loss, gs_cross_entropy(t, logits, targets));
+        CHECK(gs_tape_backward(t, loss, 1) == GS_OK);
+        gs_tape_free(t);
+        gs_context_free(ctx);
+    }
+    CHECK(grads[0][0] != 0 && memcmp(grads[0], grads[1], sizeof grads[0]) == 0);
+}
+
 /* ---- errors inside ---- */
 
 static gs_value *bad_segment(const void *args, gs_tape *t, gs_value *x)
@@ -210,5 +247,5 @@ static void test_no_memory(void)
     job_free(&want);
 }
 
-TESTS({"gpt", test_gpt}, {"segments", test_segments}, {"errors", test_errors},
-      {"no_memory", test_no_memory})
+TESTS({"gpt", test_gpt}, {"segments", test_segments}, {"logits", test_logits},
+      {"errors", test_errors}, {"no_memory", test_no_memory})

@@ -152,7 +152,7 @@ static void test_headroom_rules(void)
     CHECK(gs_scaler_scale(&s) == 0x1p+14);
     gs_scaler_update_with(&s, &(gs_finding){.amax = 0x1p-30});
     CHECK(gs_scaler_scale(&s) == 0x1p+14); /* what was seen before counts for half */
-    gs_scaler_update(&s, 0); /* clean, amax not known: nothing to learn */
+    gs_scaler_update(&s, 0);               /* clean, amax not known: nothing to learn */
     CHECK(gs_scaler_scale(&s) == 0x1p+14);
     gs_scaler_set(&s, "max=8", NULL);
     gs_scaler_update_with(&s, &(gs_finding){.amax = 1e-30});

@@ -2,34 +2,33 @@
 # Writes the library as one pair of files, to drop into a build: amalgamate.sh [FOLDER].
 #
 #   gradscale.h    the public headers of base, num, kernel, scaler and optim
-#   gradscale.c    their sources and private headers; needs libc, libm and threads. The row kernels,
-#                  which only the engine uses, stay out.
+#   gradscale.c    their sources and private headers; needs libc, libm and threads. Products of
+#                  matrices and row kernels, which only the engine uses, stay out.
 #
 # What is private to a file gets the file's name as a suffix where another file uses the same word.
-# Strings, comments and members (after . or ->) are left alone. Templates, headers that are another
-# text in every file that includes them, become part of each.
+# Strings, comments and members (after . or ->) are left alone.
 out=${1:-dist}
 cd "$(dirname "$0")/.." || exit 2
 mkdir -p "$out" || exit 1
 version=$(sed -n 's/^#define GS_VERSION_[A-Z]* *//p' include/gradscale/base.h | paste -sd.)
 layers="base num kernel scaler optim"
-templates="src/kernel/vec.h src/kernel/gemm_isa.h"
 
 {
     echo "/* gradscale $version in one pair of files, made by \`make amalgamation\`: compile gradscale.c"
     echo " * with your own, and link with -lm -pthread. */"
     for layer in $layers; do
-        sed '/^#include "gradscale\//d' "include/gradscale/$layer.h"
+        sed '/^#include "gradscale\//d; /^\/\* ---- products of matrices/,/^GS_API.*gs_gemm_run/d' \
+            "include/gradscale/$layer.h"
     done
 } >"$out/gradscale.h"
 
 files= headers=
 for layer in $layers; do
-    files="$files $(ls src/$layer/*.c | grep -v /rows)"
-    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|vec|math|gemm_isa)\.h')"
+    files="$files $(ls src/$layer/*.c | grep -vE '/(rows|gemm)')"
+    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|gemm.*|vec|math)\.h')"
 done
 
-awk -v version="$version" -v headers="$headers" -v templates="$templates" '
+awk -v version="$version" -v headers="$headers" '
 # ---- names of a file: what stands in its first column ----
 
 function note(file, name) {
@@ -60,23 +59,10 @@ function note_enumerators(file, text,    parts, n, i) {
             note(file, substr(parts[i], RSTART, RLENGTH))
 }
 
-# The path of what a line includes, if it is ours.
-function included(line) {
-    if (line !~ /^#include "/ || line ~ /"gradscale\//)
-        return ""
-    sub(/^#include "/, "src/", line)
-    sub(/".*/, "", line)
-    return line
-}
-
-function collect(file) { collect_from(file, file) }
-
-function collect_from(source, file,    line, text, inside) {
+function collect(file,    line, text, inside) {
     inside = ""
-    while ((getline line <source) > 0) {
+    while ((getline line <file) > 0) {
         lines[file]++
-        if (included(line) in template)
-            collect_from(included(line), file)
         note_words(file, line)
         if (inside != "") { # an enum over several lines
             inside = inside " " line
@@ -104,10 +90,6 @@ function collect_from(source, file,    line, text, inside) {
             sub(/^\} */, "", text)
             sub(/[^a-z_0-9].*/, "", text)
             note(file, text)
-        } else if (line ~ /^typedef .* __attribute__/) {
-            sub(/ __attribute__.*/, "", text)
-            sub(/.* /, "", text)
-            note(file, text)
         } else if (line ~ /^typedef [^(]*\(/ || line ~ /^(static|INLINE|TARGET static|LOOP)[^=;(]*\(/) {
             if (line ~ /^static .*\(\*const [a-z_]+\[/) {
                 sub(/.*\(\*const /, "", text)
@@ -124,7 +106,7 @@ function collect_from(source, file,    line, text, inside) {
                 note(file, text)
         }
     }
-    close(source)
+    close(file)
 }
 
 # ---- renaming ----
@@ -182,42 +164,39 @@ function take_names(file,    list, n, i) {
 }
 
 # The names of its own private headers hold in a file, too.
-function take_all_names(file,    line) {
+function take_all_names(file,    line, header) {
     take_names(file)
     while ((getline line <file) > 0)
-        if (included(line) in lines)
-            take_names(included(line))
+        if (line ~ /^#include "/ && line !~ /"gradscale\//) {
+            header = line
+            sub(/^#include "/, "src/", header)
+            sub(/".*/, "", header)
+            if (header in lines)
+                take_names(header)
+        }
     close(file)
 }
 
 # Headers that are shared keep their names.
-function emit(file) {
+function emit(file,    line, header) {
     if (file in done)
         return
     done[file] = 1
     printf "\n/* ---- %s ---- */\n\n", file
-    emit_text(file, file in lines)
-}
-
-function emit_text(file, private,    line, header) {
     comment = members = 0
     while ((getline line <file) > 0) {
-        if (line ~ /^#include "gradscale\// || (file in template && line ~ /^#(ifndef|define) GSI_.*_H$/))
+        if (line ~ /^#include "gradscale\//)
             continue
-        header = included(line)
-        if (header in template) {
-            emit_text(header, private)
-            continue
-        }
-        if (header != "") {
+        if (line ~ /^#include "/) {
+            header = line
+            sub(/^#include "/, "src/", header)
+            sub(/".*/, "", header)
             emit(header)
             continue
         }
         if (line ~ /^}/)
             members = 0
-        if (file in template && line == "#endif" && ++ends[file] % last_end[file] == 0)
-            continue # of the guard
-        print private ? rename(line) : line
+        print file in lines ? rename(line) : line
         if (line ~ /^[a-z].*struct.*\{$/ && line !~ /\(/)
             members = 1
     }
@@ -225,13 +204,6 @@ function emit_text(file, private,    line, header) {
 }
 
 BEGIN {
-    n = split(templates, list, " ")
-    for (i = 1; i <= n; i++) {
-        template[list[i]] = 1
-        while ((getline line <list[i]) > 0)
-            last_end[list[i]] += line == "#endif"
-        close(list[i])
-    }
     for (i = 1; i < ARGC; i++)
         collect(ARGV[i])
     n = split(headers, list, " ")

@@ -108,7 +108,7 @@ static gs_status measure_steps(bench *b, int wire)
 {
     gs_model *m;
     gs_trainer *t;
-    gs_trainer_config config = {.tape = {GS_O2, GS_F16, 0, 0},
+    gs_trainer_config config = {.tape = {.mode = GS_O2, .half = GS_F16},
                                 .comm = &b->comm,
                                 .ranks.wire = wire ? GS_F16 : GS_F32,
                                 .seed = 1};

@@ -17,12 +17,13 @@ static struct {
     const char *runs, *output;
     uint64_t seeds;
     bool json, resume;
-} given = {.runs = COMPARE_DEFAULT, .output = "comparison", .seeds = 1};
+} given = {.output = "comparison", .seeds = 1};
 
 static const cli_option own_rows[] = {
     {"runs", "A,B,..",
      "PRECISION[:SCALER][:MODE][:ON-OVERFLOW] each, such as fp16:static:1024:O1 or "
-     "fp16:pytorch:attribute",
+     "fp16:pytorch:attribute; not given: fp32, and fp16 with none, static:1024, pytorch and "
+     "headroom, and bf16 with guard",
      CLI_STRING(&given.runs)},
     {"seeds", "N", "take every run so often, with --seed and the seeds after it",
      CLI_UNSIGNED(&given.seeds), .min = 1, .max = 1000},
@@ -165,8 +166,6 @@ static void read_log(compare_trial *t)
 {
     if (access(t->log, R_OK) == 0)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
-    if (t->is_read)
-        report_judge(&t->has);
 }
 
 /* What an earlier comparison has brought to its end is DONE. */
@@ -223,7 +222,7 @@ int cmd_compare(int argc, char **argv)
         return cli_fail("--output is longer than %d bytes", COMPARE_TEXT / 2);
     snprintf(config, sizeof config, "%s/job.conf", c.output);
     c.config = config;
-    if ((code = compare_set_read(&c, given.runs)) != CLI_GO ||
+    if ((code = compare_set_read(&c, given.runs ? given.runs : COMPARE_DEFAULT)) != CLI_GO ||
         (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing, by group: deps.sh build test demo arm browser mpi ci. Says nothing when all is there.
+# Installs what is missing, by group: deps.sh build test demo arm browser mpi ci. Says nothing when
+# all is there.
 # Where there is no apt-get, or no right to use it, it says what is missing and lets the build try.
 
 packages=

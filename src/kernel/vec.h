@@ -14,7 +14,7 @@
 
 #include "num/convert.h"
 
-#define INLINE static inline __attribute__((always_inline, unused)) TARGET
+#define INLINE static inline __attribute__((always_inline)) TARGET
 
 typedef float vf __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t vi __attribute__((vector_size(4 * WIDTH)));

@@ -108,7 +108,7 @@ static gs_status train(gs_context *ctx, gs_mpi *mpi, gs_trainer *t, const gs_mod
     const size_t first = all * me / ranks, n = all * (me + 1) / ranks - first;
     int32_t *ids = malloc((n + 1) * time * sizeof *ids);
     int32_t *targets = malloc((n + 1) * time * sizeof *targets);
-    double best = INFINITY, phases[GS_PHASE_COUNT] = {0};
+    double best = HUGE_VAL, phases[GS_PHASE_COUNT] = {0};
     uint64_t sent = 0;
     gs_status status = GS_OK;
     for (long step = 0; status == GS_OK && step < set.steps; step++) {
@@ -162,8 +162,8 @@ int main(int argc, char **argv)
     gs_mpi *mpi;
     gs_error error = {0};
     gs_context *ctx;
-    gs_model *m;
-    gs_trainer *t;
+    gs_model *m = NULL;
+    gs_trainer *t = NULL;
     read_settings(argc, argv);
     if (gs_mpi_open(&mpi, &(gs_mpi_config){.timeout = set.timeout}, &error) != GS_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     }
     const gs_gpt_config tiny = {TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
                         mini = {128, 256, 6, 6, 384, 0};
-    gs_trainer_config config = {.tape = {(gs_mode)(set.mode[1] - '0'), GS_F16, 0, 0},
+    gs_trainer_config config = {.tape = {.mode = (gs_mode)(set.mode[1] - '0'), .half = GS_F16},
                                 .comm = gs_mpi_comm(mpi),
                                 .ranks = {.zero = (int)set.zero,
                                           .bucket = (size_t)set.bucket,
