@@ -46,6 +46,9 @@ static const shape shapes[] = {
     {"skinny", "skinny 4", 4, 4096, 4096, FORWARD},
     {"skinny", "skinny 8", 8, 4096, 4096, FORWARD},
     {"skinny", "skinny 16", 16, 4096, 4096, FORWARD},
+    {"skinny", "skinny 1 dx", 1, 4096, 4096, DX},
+    {"skinny", "skinny 4 dx", 4, 4096, 4096, DX},
+    {"skinny", "skinny 8 dx", 8, 4096, 4096, DX},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 

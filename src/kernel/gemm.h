@@ -28,7 +28,7 @@ typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t 
                          gs_dtype type, size_t rows, size_t cols, size_t pad);
 
 /* dst[c][r] = src[r][c] as f32 for r < rows, c < cols; zeros for rows <= r < dst_stride, which is
- * nr and at least rows. */
+ * at least rows and a multiple of nr. */
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                               gs_dtype type, size_t rows, size_t cols);
 
@@ -49,13 +49,11 @@ typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t
  * take longer than multiplying. It asks for what follows itself. */
 typedef struct gsi_few {
     float *sums;    /* [mr][nr] */
-    const float *a; /* a[i * i_step + k * k_step] */
-    size_t i_step, k_step;
-    const void *b; /* as stored, transposed or not */
+    const float *a; /* a panel of rows */
+    const void *b;  /* as stored, transposed or not */
     size_t b_stride;
     size_t m, k; /* m <= few */
-    bool more;   /* sums begins as the sum of a block's products before these */
-    bool add;    /* as above */
+    bool add; /* the sum of a block, if b is transposed; else the sum goes on from what is there */
 } gsi_few;
 
 typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
@@ -101,6 +99,10 @@ enum { GSI_GROUP = 4 }; /* panels of a transposed a that are best packed at once
 /* Panels of m rows from row i, k from k0; data is x's, of the matrix of the batch. */
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
                 size_t m, size_t k0, size_t k);
+
+/* One panel of rows, transposed or not. */
+void gsi_pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                   size_t i, size_t m, size_t k0, size_t k);
 
 /* A panel of n columns from column j, k from k0. */
 void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t j,

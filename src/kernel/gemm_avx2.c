@@ -4,16 +4,22 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WIDTH   8
-#define TARGET  __attribute__((target("avx2,f16c,fma,popcnt")))
-#define MR      6
-#define NR      16
-#define MR_ROOM 8
-#define FEW     4
+#define WIDTH         8
+#define TARGET        __attribute__((target("avx2,f16c,fma,popcnt")))
+#define MR            6
+#define NR            16
+#define MR_ROOM       8
+#define FEW           4
+#define TURNED_HALVES 8
+#define CPU           GS_CPU_AVX2
+/* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
+#define SLAB        32
+#define TILE_PANELS 128
+#define TILE_STRIPS 32
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 #include "kernel/vec.h"
 
@@ -84,10 +90,14 @@ INLINE unsigned count_lanes(vi mask)
 
 /* ---- transposing ---- */
 
-/* Row c of x becomes column c. Pairs, then quadruples within 128 bits, then these. */
-INLINE void transpose8(__m256 x[WIDTH])
+typedef struct turned {
+    __m256 v[WIDTH];
+} turned;
+
+INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
 {
-    __m256 y[WIDTH];
+    __m256 x[WIDTH], y[WIDTH];
+    UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] = load(src, i * stride, type, WIDTH);
     UNROLL for (size_t i = 0; i < WIDTH; i += 2)
     {
         y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
@@ -101,36 +111,18 @@ INLINE void transpose8(__m256 x[WIDTH])
     }
     UNROLL for (size_t i = 0; i < 4; i++)
     {
-        const __m256 lo = x[i], hi = x[i + 4];
-        x[i] = _mm256_permute2f128_ps(lo, hi, 0x20);
-        x[i + 4] = _mm256_permute2f128_ps(lo, hi, 0x31);
+        t->v[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
+        t->v[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
     }
 }
 
-INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                          gs_dtype type, size_t rows, size_t cols)
+INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)
 {
-    for (size_t r = 0; r < dst_stride; r += WIDTH)
-        for (size_t c = 0; c < cols; c += WIDTH) {
-            __m256 x[WIDTH];
-            float *out = dst + c * dst_stride + r;
-            const size_t n = cols - c < WIDTH ? cols - c : WIDTH;
-            UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] =
-                load(src, (r + i) * src_stride + c, type, r + i < rows ? n : 0);
-            transpose8(x);
-            if (n == WIDTH)
-                UNROLL for (size_t i = 0; i < WIDTH; i++)
-                    _mm256_storeu_ps(out + i * dst_stride, x[i]);
-            else
-                for (size_t i = 0; i < n; i++)
-                    _mm256_storeu_ps(out + i * dst_stride, x[i]);
-        }
+    (void)type;
+    return t->v[k];
 }
 
 #include "kernel/gemm_isa.h"
-
-/* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
-static const gsi_gemm_isa isa = GSI_GEMM_ISA(GS_CPU_AVX2, 32, 128, 32);
 
 const gsi_gemm_isa *gsi_gemm_avx2(void) { return &isa; }
 #else

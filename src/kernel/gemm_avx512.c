@@ -4,16 +4,23 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WIDTH   16
-#define TARGET  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma,popcnt")))
-#define MR      14
-#define NR      32
-#define MR_ROOM 16
-#define FEW     8
+#define WIDTH         16
+#define TARGET        __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma,popcnt")))
+#define MR            14
+#define NR            32
+#define MR_ROOM       16
+#define FEW           8
+#define TURNED_HALVES 32
+#define CPU           GS_CPU_AVX512
+/* Three blocks of 18 panels take 1.3 MB of the 2 MB of L2: then a k of 1024, the rows of a usual
+ * batch, needs no sums kept for more than a strip, which cost 5%. */
+#define SLAB        54
+#define TILE_PANELS 76
+#define TILE_STRIPS 24
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 #include "kernel/vec.h"
 
@@ -64,12 +71,16 @@ INLINE unsigned count_lanes(vi mask)
 
 /* ---- transposing ---- */
 
-/* 16 rows of 16 f32. Rows are read a whole line at a time: where they lie a multiple of 4096 bytes
- * apart, all their lines share one set of L1 and none stays. */
-INLINE void transpose_f32(float *dst, size_t dst_stride, const float *src, size_t src_stride)
+/* Rows are read a whole line at a time: where they lie a multiple of 4096 bytes apart, all their
+ * lines share one set of L1 and none stays. */
+typedef struct turned {
+    __m512i v[WIDTH];
+} turned;
+
+INLINE void turn_f32(turned *t, const float *src, size_t stride)
 {
     __m512 x[WIDTH], y[WIDTH];
-    UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] = _mm512_loadu_ps(src + i * src_stride);
+    UNROLL for (size_t i = 0; i < WIDTH; i++, src += stride) x[i] = _mm512_loadu_ps(src);
     UNROLL for (size_t i = 0; i < WIDTH; i += 2)
     {
         y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
@@ -88,11 +99,10 @@ INLINE void transpose_f32(float *dst, size_t dst_stride, const float *src, size_
         const __m512 odd = _mm512_shuffle_f32x4(x[c], x[c + 4], 0xDD);
         const __m512 even2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0x88);
         const __m512 odd2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0xDD);
-        float *out = dst + c * dst_stride;
-        _mm512_storeu_ps(out, _mm512_shuffle_f32x4(even, even2, 0x88));
-        _mm512_storeu_ps(out + 4 * dst_stride, _mm512_shuffle_f32x4(odd, odd2, 0x88));
-        _mm512_storeu_ps(out + 8 * dst_stride, _mm512_shuffle_f32x4(even, even2, 0xDD));
-        _mm512_storeu_ps(out + 12 * dst_stride, _mm512_shuffle_f32x4(odd, odd2, 0xDD));
+        t->v[c] = _mm512_castps_si512(_mm512_shuffle_f32x4(even, even2, 0x88));
+        t->v[4 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(odd, odd2, 0x88));
+        t->v[8 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(even, even2, 0xDD));
+        t->v[12 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(odd, odd2, 0xDD));
     }
 }
 
@@ -100,7 +110,7 @@ INLINE void transpose_f32(float *dst, size_t dst_stride, const float *src, size_
 INLINE void turn8(__m512i y[8], const uint16_t *src, size_t stride)
 {
     __m512i x[8];
-    UNROLL for (size_t i = 0; i < 8; i++) y[i] = _mm512_loadu_si512(src + i * stride);
+    UNROLL for (size_t i = 0; i < 8; i++, src += stride) y[i] = _mm512_loadu_si512(src);
     UNROLL for (size_t i = 0; i < 8; i += 2)
     {
         x[i] = _mm512_unpacklo_epi16(y[i], y[i + 1]);
@@ -119,66 +129,39 @@ INLINE void turn8(__m512i y[8], const uint16_t *src, size_t stride)
     UNROLL for (size_t c = 0; c < 8; c++) y[c] = x[c];
 }
 
-/* 16 rows of 32 halves: turned as they are, then widened. */
-INLINE void transpose_halves(float *dst, size_t dst_stride, const uint16_t *src, size_t src_stride,
-                             gs_dtype type)
+/* Halves are turned as they are: v[c] has columns c and 8 + c, v[8 + c] has 16 + c and 24 + c. */
+INLINE void turn_halves(turned *t, const uint16_t *src, size_t stride)
 {
     const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     __m512i x[8], y[8];
-    turn8(x, src, src_stride);
-    turn8(y, src + 8 * src_stride, src_stride);
+    turn8(x, src, stride);
+    turn8(y, src + 8 * stride, stride);
     UNROLL for (size_t c = 0; c < 8; c++)
     {
-        const __m512i a = _mm512_permutex2var_epi64(x[c], low, y[c]);  /* columns c, 8 + c */
-        const __m512i b = _mm512_permutex2var_epi64(x[c], high, y[c]); /* 16 + c, 24 + c */
-        float *out = dst + c * dst_stride;
-        _mm512_storeu_ps(out, widen(_mm512_castsi512_si256(a), type));
-        _mm512_storeu_ps(out + 8 * dst_stride, widen(_mm512_extracti64x4_epi64(a, 1), type));
-        _mm512_storeu_ps(out + 16 * dst_stride, widen(_mm512_castsi512_si256(b), type));
-        _mm512_storeu_ps(out + 24 * dst_stride, widen(_mm512_extracti64x4_epi64(b, 1), type));
+        t->v[c] = _mm512_permutex2var_epi64(x[c], low, y[c]);
+        t->v[8 + c] = _mm512_permutex2var_epi64(x[c], high, y[c]);
     }
 }
 
-/* The edges: n columns of 16 rows, of which the last may be missing. */
-INLINE void transpose_part(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                           gs_dtype type, size_t rows, size_t n)
+INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
 {
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    float block[WIDTH * WIDTH];
-    for (size_t r = 0; r < WIDTH; r++)
-        _mm512_storeu_ps(block + r * WIDTH, load(src, r * src_stride, type, r < rows ? n : 0));
-    for (size_t c = 0; c < n; c++)
-        _mm512_storeu_ps(dst + c * dst_stride,
-                         _mm512_i32gather_ps(_mm512_slli_epi32(lane, 4), block + c, 4));
+    if (type == GS_F32)
+        turn_f32(t, src, stride);
+    else
+        turn_halves(t, src, stride);
 }
 
-INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                          gs_dtype type, size_t rows, size_t cols)
+INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)
 {
-    const size_t width = type == GS_F32 ? WIDTH : 2 * WIDTH; /* a line */
-    for (size_t r = 0; r < dst_stride; r += WIDTH)
-        for (size_t c = 0, take; c < cols; c += take) {
-            float *out = dst + c * dst_stride + r;
-            const void *in = gsi_at(src, type, r * src_stride + c);
-            take = cols - c < WIDTH ? cols - c : WIDTH;
-            if (r + WIDTH > rows || c + width > cols) {
-                transpose_part(out, dst_stride, in, src_stride, type, r < rows ? rows - r : 0,
-                               take);
-            } else if (type == GS_F32) {
-                transpose_f32(out, dst_stride, in, src_stride);
-            } else {
-                transpose_halves(out, dst_stride, in, src_stride, type);
-                take = width;
-            }
-        }
+    if (type == GS_F32)
+        return _mm512_castsi512_ps(t->v[k]);
+    const __m512i two = t->v[k / 16 * 8 + k % 8];
+    return widen(k % 16 < 8 ? _mm512_castsi512_si256(two) : _mm512_extracti64x4_epi64(two, 1),
+                 type);
 }
 
 #include "kernel/gemm_isa.h"
-
-/* Two blocks of a slab of 19 panels take 0.9 MB, half of L2, so that a k of 768 needs no sums kept
- * for more than a strip. */
-static const gsi_gemm_isa isa = GSI_GEMM_ISA(GS_CPU_AVX512, 38, 76, 24);
 
 const gsi_gemm_isa *gsi_gemm_avx512(void) { return &isa; }
 #else

@@ -6,14 +6,21 @@
  *     #define MR_ROOM                           MR, rounded up to whole vectors
  *     #define FEW                               rows multiplied straight from b's memory
  *
- *     vf mul_add(vf x, vf y, vf s)                  x y + s
+ *     vf mul_add(vf x, vf y, vf s)              x y + s
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     vi store(dst, type, u, n)                 n elements, u their bits, no NaN but the canonical;
  *                                               returns what is stored, as f32
  *     unsigned count_lanes(vi mask)             lanes that are not 0
- *     void transpose_any(...)                   a gsi_transpose_fn whose type is a constant
  *
- * and ends with GSI_GEMM_ISA(...). n may be more than WIDTH, and then is taken as WIDTH. */
+ *     #define TURNED_HALVES                     columns of halves turned at once; of f32, WIDTH
+ *     void turn(turned *t, src, stride, type)   WIDTH rows of so many columns
+ *     vf turned_at(const turned *t, k, type)    column k as f32; k is a constant
+ *
+ *     #define CPU                               the flag of gs_cpu
+ *     #define SLAB                              panels of MR rows by blocks of k that L2 keeps
+ *     #define TILE_PANELS, TILE_STRIPS          of MR rows, of NR columns: a tile, at most
+ *
+ * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. */
 #ifndef GSI_KERNEL_GEMM_ISA_H
 #define GSI_KERNEL_GEMM_ISA_H
 
@@ -68,6 +75,31 @@ static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t s
         copy_any(dst, dst_stride, src, src_stride, GS_F16, rows, cols, pad);
     else
         copy_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols, pad);
+}
+
+INLINE size_t turned_at_once(gs_dtype type) { return type == GS_F32 ? WIDTH : TURNED_HALVES; }
+
+INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
+                          gs_dtype type, size_t rows, size_t cols)
+{
+    turned t;
+    for (size_t r = 0; r < dst_stride; r += WIDTH) {
+        size_t c = 0;
+        for (; r + WIDTH <= rows && c + turned_at_once(type) <= cols; c += turned_at_once(type)) {
+            turn(&t, gsi_at(src, type, r * src_stride + c), src_stride, type);
+            UNROLL for (size_t k = 0; k < turned_at_once(type); k++)
+                store_whole(dst + (c + k) * dst_stride + r, turned_at(&t, k, type));
+        }
+        for (; c < cols; c += WIDTH) { /* the edges */
+            float block[WIDTH * WIDTH];
+            for (size_t i = 0; i < WIDTH; i++)
+                store_whole(block + i * WIDTH,
+                            load(src, (r + i) * src_stride + c, type, r + i < rows ? cols - c : 0));
+            turn(&t, block, WIDTH, GS_F32);
+            UNROLL for (size_t k = 0; k < WIDTH; k++) if (c + k < cols)
+                store_whole(dst + (c + k) * dst_stride + r, turned_at(&t, k, GS_F32));
+        }
+    }
 }
 
 static TARGET void transpose(float *dst, size_t dst_stride, const void *src, size_t src_stride,
@@ -195,44 +227,63 @@ static TARGET void multiply_columns(float *sums, const float *a, const float *b,
 
 /* ---- few rows ---- */
 
-/* m, type and transposed are constants where this is inlined. */
-INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
+/* m and type are constants where these are inlined. */
+INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m)
 {
-    enum { STEP = 32 };
-    float turned[STEP * NR];
+    const size_t row = x->b_stride * gsi_size_of(type), step = TURNED_HALVES;
+    float block[TURNED_HALVES * NR];
     vf s[FEW][VECS];
-    const size_t row = x->b_stride * gsi_size_of(type);
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
-        x->more ? load_whole(x->sums + i * NR + v * WIDTH) : splat(0);
-    for (size_t begin = 0; begin < x->k; begin += STEP) {
-        const size_t end = x->k - begin < STEP ? x->k - begin : STEP;
-        if (transposed)
-            transpose_any(turned, NR, gsi_at(x->b, type, begin), x->b_stride, type, NR, end);
+        splat(0);
+    for (size_t begin = 0; begin < x->k; begin += step) {
+        const size_t end = x->k - begin < step ? x->k - begin : step;
+        const char *const b = (const char *)x->b + begin * gsi_size_of(type);
+        transpose_any(block, NR, b, x->b_stride, type, NR, end);
+#pragma GCC unroll 4
         for (size_t p = 0; p < end; p++) {
-            const void *line = gsi_at(x->b, type, (begin + p) * x->b_stride);
             vf y[VECS];
-            UNROLL for (size_t v = 0; v < VECS; v++) y[v] =
-                transposed ? load_whole(turned + p * NR + v * WIDTH)
-                           : load(line, v * WIDTH, type, WIDTH);
+            UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load_whole(block + p * NR + v * WIDTH);
             UNROLL for (size_t i = 0; i < m; i++)
             {
-                const vf a = splat(x->a[i * x->i_step + (begin + p) * x->k_step]);
+                const vf a = splat(x->a[i * GSI_KC + begin + p]);
                 UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
             }
-            if (transposed) { /* the columns after these, 16 by 16 */
-                const char *next = (const char *)x->b + NR * row + p % 16 * row;
-                next += (begin + p) / 16 * 16 * gsi_size_of(type);
-                __builtin_prefetch(next, 0, 2);
-                __builtin_prefetch(next + 16 * row, 0, 2);
-            } else { /* the rows after these */
-                const char *next = (const char *)line + x->k * row;
-                __builtin_prefetch(next, 0, 2);
-                if (NR * gsi_size_of(type) > GSI_ALIGN)
-                    __builtin_prefetch(next + GSI_ALIGN, 0, 2);
-            }
+            /* The columns after these, one by one: the core waits for more than 16 lines. */
+            UNROLL for (size_t j = 0; j < NR; j += TURNED_HALVES)
+                UNROLL for (size_t at = 0; at < step * gsi_size_of(type); at += GSI_ALIGN)
+                    __builtin_prefetch(b + (NR + j + p) * row + at, 0, 2);
         }
     }
     add_sums(x->sums, s, m, VECS, x->add);
+}
+
+INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
+{
+    const size_t row = x->b_stride * gsi_size_of(type);
+    vf s[FEW][VECS];
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
+        x->add ? load_whole(x->sums + i * NR + v * WIDTH) : splat(0);
+    for (size_t p = 0; p < x->k; p++) {
+        const char *const b = (const char *)x->b + p * row;
+        vf y[VECS];
+        UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load(b, v * WIDTH, type, WIDTH);
+        for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN) /* the rows after these */
+            __builtin_prefetch(b + x->k * row + at, 0, 2);
+        UNROLL for (size_t i = 0; i < m; i++)
+        {
+            const vf a = splat(x->a[i * GSI_KC + p]);
+            UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
+        }
+    }
+    add_sums(x->sums, s, m, VECS, false);
+}
+
+INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
+{
+    if (transposed)
+        few_columns(x, type, m);
+    else
+        few_rows(x, type, m);
 }
 
 /* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,
@@ -340,15 +391,21 @@ static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const 
         finish_type(c, sums, m, n, f, GS_BF16);
 }
 
-/* `flag`: of gs_cpu; slab: panels of MR rows by blocks of k that L2 keeps half full; tiles are of
- * at most panels * MR rows and strips * NR columns. */
-#define GSI_GEMM_ISA(flag, slab, panels, strips)                                        \
-    {                                                                                   \
-        .cpu = (flag), .mr = MR, .nr = NR, .mr_room = MR_ROOM, .m_tile = (panels)*MR,   \
-        .n_tile = (strips)*NR, .a_room = (slab)*MR_ROOM * GSI_KC, .copy = copy,         \
-        .transpose = transpose, .multiply_rows = multiply_rows,                         \
-        .multiply_columns = multiply_columns, .multiply_few = multiply_few, .few = FEW, \
-        .finish = finish                                                                \
-    }
+static const gsi_gemm_isa isa = {
+    .cpu = CPU,
+    .mr = MR,
+    .nr = NR,
+    .mr_room = MR_ROOM,
+    .m_tile = TILE_PANELS * MR,
+    .n_tile = TILE_STRIPS * NR,
+    .a_room = SLAB * MR_ROOM * GSI_KC,
+    .copy = copy,
+    .transpose = transpose,
+    .multiply_rows = multiply_rows,
+    .multiply_columns = multiply_columns,
+    .multiply_few = multiply_few,
+    .few = FEW,
+    .finish = finish,
+};
 
 #endif

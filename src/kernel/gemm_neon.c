@@ -6,10 +6,15 @@
 
 #define WIDTH 4
 #define TARGET
-#define MR      6
-#define NR      16
-#define MR_ROOM 8
-#define FEW     4
+#define MR            6
+#define NR            16
+#define MR_ROOM       8
+#define FEW           4
+#define TURNED_HALVES 4
+#define CPU           GS_CPU_NEON
+#define SLAB          32
+#define TILE_PANELS   128
+#define TILE_STRIPS   32
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -81,32 +86,32 @@ INLINE unsigned count_lanes(vi mask) { return vaddvq_u32(vshrq_n_u32((uint32x4_t
 
 /* ---- transposing ---- */
 
-INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                          gs_dtype type, size_t rows, size_t cols)
+typedef struct turned {
+    float64x2_t v[WIDTH];
+} turned;
+
+INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
 {
-    for (size_t r = 0; r < dst_stride; r += WIDTH)
-        for (size_t c = 0; c < cols; c += WIDTH) {
-            float32x4_t x[WIDTH];
-            float *out = dst + c * dst_stride + r;
-            const size_t n = cols - c < WIDTH ? cols - c : WIDTH;
-            UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] =
-                (float32x4_t)load(src, (r + i) * src_stride + c, type, r + i < rows ? n : 0);
-            const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(x[0], x[1]));
-            const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(x[0], x[1]));
-            const float64x2_t d = vreinterpretq_f64_f32(vtrn1q_f32(x[2], x[3]));
-            const float64x2_t e = vreinterpretq_f64_f32(vtrn2q_f32(x[2], x[3]));
-            x[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, d));
-            x[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, e));
-            x[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, d));
-            x[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, e));
-            for (size_t i = 0; i < n; i++)
-                vst1q_f32(out + i * dst_stride, x[i]);
-        }
+    float32x4_t x[WIDTH];
+    UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] =
+        (float32x4_t)load(src, i * stride, type, WIDTH);
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(x[0], x[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(x[0], x[1]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn1q_f32(x[2], x[3]));
+    const float64x2_t e = vreinterpretq_f64_f32(vtrn2q_f32(x[2], x[3]));
+    t->v[0] = vtrn1q_f64(a, d);
+    t->v[1] = vtrn1q_f64(b, e);
+    t->v[2] = vtrn2q_f64(a, d);
+    t->v[3] = vtrn2q_f64(b, e);
+}
+
+INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)
+{
+    (void)type;
+    return (vf)t->v[k];
 }
 
 #include "kernel/gemm_isa.h"
-
-static const gsi_gemm_isa isa = GSI_GEMM_ISA(GS_CPU_NEON, 32, 128, 32);
 
 const gsi_gemm_isa *gsi_gemm_neon(void) { return &isa; }
 #else

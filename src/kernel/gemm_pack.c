@@ -109,6 +109,16 @@ void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const v
         copy(dst, GSI_KC, gsi_at(data, x->dtype, i * x->stride + k0), x->stride, x->dtype, m, k, k);
 }
 
+void gsi_pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                   size_t i, size_t m, size_t k0, size_t k)
+{
+    if (x->transposed)
+        isa->transpose(dst, GSI_KC, gsi_at(data, x->dtype, k0 * x->stride + i), x->stride, x->dtype,
+                       k, m);
+    else
+        gsi_pack_a(isa, dst, x, data, i, m, k0, k);
+}
+
 /* A panel of n columns from column j, k from k0. */
 void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t j,
                 size_t n, size_t k0, size_t k)

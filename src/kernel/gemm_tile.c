@@ -1,6 +1,6 @@
 /* One tile of a product, on one thread.
  *
- *     for each chunk of k                          two blocks, or all of it if a's rows are few
+ *     for each chunk of k                          some blocks, or all if a's rows are few
  *         for each slab of rows
  *             for each panel of b's columns
  *                 for each block of the chunk
@@ -9,14 +9,14 @@
  *                                                  the last block, finish
  *
  * A slab of a stays in L2. Every panel of b is used right after it is written; further slabs find
- * it where it was left, and ask for it a panel ahead. So b is packed once a tile, and a product
- * with few rows, which is bound by reading b, needs no path of its own: it reads b once, in its own
- * width, in order. */
+ * it where it was left, and ask for it a panel ahead. So b is packed once a tile.
+ *
+ * Few rows are bound by reading b: it is multiplied where it lies, each element read once, in its
+ * own width. */
 #include "kernel/gemm.h"
 
-enum {
-    CHUNK = 2
-}; /* blocks; of a b that is not transposed 768 pages, half of a second-level TLB */
+/* Blocks, at least; more where b is transposed and there is room: else each row of b is a page. */
+enum { CHUNK = 3 };
 
 typedef struct plan {
     size_t panels;           /* of a's rows */
@@ -200,12 +200,9 @@ static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, cons
 static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j)
 {
     const gs_matrix *b = &r->g->b;
-    const bool columns = r->g->a.transposed;
     const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
     return (gsi_few){.sums = sums,
                      .a = a,
-                     .i_step = columns ? 1 : GSI_KC,
-                     .k_step = columns ? r->isa->mr_room : 1,
                      .b = gsi_at(r->b_data, b->dtype, at),
                      .b_stride = b->stride,
                      .m = r->t.m,
@@ -246,19 +243,21 @@ static void run_panel(const run *r, place_b at)
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->t.end;
     const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, isa->nr), group = g->a.transposed ? GSI_GROUP : 1;
+    const size_t n = min_size(t.n - at.j, isa->nr);
+    const bool few = is_few(isa, g, t.m), columns = g->a.transposed && !few;
+    const size_t group = columns ? GSI_GROUP : 1;
     const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
-    gsi_multiply_fn *multiply = g->a.transposed ? isa->multiply_columns : isa->multiply_rows;
+    gsi_multiply_fn *multiply = columns ? isa->multiply_columns : isa->multiply_rows;
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    const bool few = is_few(isa, g, t.m) && g->b.transposed && n == isa->nr;
-    if (!few && at.slab == 0)
+    const bool direct = few && g->b.transposed && n == isa->nr;
+    if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
@@ -267,15 +266,16 @@ static void run_panel(const run *r, place_b at)
                                                    rows + (p - at.slab) * gsi_panel_room(isa);
         gsi_ahead ahead[2];
         if (at.j == 0 && (p - at.slab) % group == 0)
-            gsi_pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
-                       min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
+            (few ? gsi_pack_rows
+                 : gsi_pack_a)(isa, panel, &g->a, r->a_data, t.i0 + i,
+                               min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
         if (!ask_a(&ahead[0], r, &at, p))
             ask_other(&ahead[0], r, &at, c, sum, k, panel);
         if (!ask_b(&ahead[1], r, &next, p - at.slab))
             ask(&ahead[1], panel, 0, 0);
         if (r->p.panels == 1) /* all of b's panel while there is time */
             (void)ask_b(&ahead[0], r, &next, 1);
-        if (few) {
+        if (direct) {
             gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j);
             x.add = at.block > t.block;
             isa->multiply_few(&x, g->b.dtype, true);
@@ -301,13 +301,12 @@ static void run_rows(const run *r)
     float *const of_block = r->sums + r->p.strips * micro;
     for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-        gsi_pack_a(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
+        gsi_pack_rows(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
         for (size_t p = 0; p < k; p += AT_ONCE)
             for (size_t s = 0; s < whole; s++) {
-                const float *a = r->a + p * (g->a.transposed ? isa->mr_room : 1);
-                gsi_few x = few_of(r, of_block + s * micro, a, k0 + p, min_size(k - p, AT_ONCE),
-                                   t.j0 + s * isa->nr);
-                x.more = p > 0;
+                gsi_few x = few_of(r, of_block + s * micro, r->a + p, k0 + p,
+                                   min_size(k - p, AT_ONCE), t.j0 + s * isa->nr);
+                x.add = p > 0;
                 isa->multiply_few(&x, g->b.dtype, false);
             }
         for (size_t s = 0; s < whole * micro; s += micro)
