@@ -49,7 +49,6 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
 }
 
 /* ---- validation and checkpoints ---- */
