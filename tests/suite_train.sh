@@ -152,6 +152,11 @@ check "what to do" refuses \
     "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
     $mlp --on-overflow panic
 check "one file for two" refuses "--log and --csv are the same file" $mlp --log x --csv x
+check "one file, two names" refuses "--log and --csv are the same file" $mlp --log ./x --csv x
+check "a checkpoint without UTF-8" refuses \
+    "--checkpoint: an option is not valid UTF-8 and cannot be saved: name = a?" \
+    $mlp --name "$(printf 'a\377')" --steps 3 --checkpoint "$tmp/latin"
+check "makes no folder" test ! -e "$tmp/latin"
 check "patience alone" refuses "--patience needs validations: --valid-every is 0" $mlp --patience 2 --valid-every 0
 check "resume from nowhere" refuses "--resume needs --checkpoint DIR, where the run has left them" $mlp --resume
 check "a folder that is taken" refuses \

@@ -2,6 +2,7 @@
  * that nothing is overwritten by a run that cannot begin. */
 #include "ranks.h"
 #include "train.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -170,12 +171,25 @@ int train_job_make(train_job *j, const char *checkpoint)
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
 }
 
+/* The line of the text that `at` is in. */
+static const char *line_of(const char *text, const char *at, char line[4096])
+{
+    while (at > text && at[-1] != '\n')
+        at--;
+    snprintf(line, 4096, "%.*s", (int)strcspn(at, "\n"), at);
+    return line;
+}
+
 /* A folder with the checkpoints of another run is not to be mixed with this one's. */
 static int open_saver(train_job *j, const char *checkpoint)
 {
     char path[4096];
     gs_error error = {0};
     const char *folder = j->o.checkpoint;
+    for (const char *c = j->config; *c; c += utf8_length(c))
+        if (utf8_length(c) == 0) /* the files are JSON: the first one would fail */
+            return cli_fail("--checkpoint: an option is not valid UTF-8 and cannot be saved: %.60s",
+                            line_of(j->config, c, path));
     const gs_status there = gs_saver_newest(folder, path, sizeof path, &error);
     if (!*checkpoint &&
         (there == GS_OK || there == GS_ECHECKSUM)) /* damaged ones are no less its */
