@@ -157,6 +157,8 @@ check "a checkpoint without UTF-8" refuses \
     "--checkpoint: an option is not valid UTF-8 and cannot be saved: name = a?" \
     $mlp --name "$(printf 'a\377')" --steps 3 --checkpoint "$tmp/latin"
 check "makes no folder" test ! -e "$tmp/latin"
+check "labels of nothing" refuses "--data: shapes: has no use for labels: it is not a file of IDX images" \
+    --data shapes --labels "$tmp/small-labels-idx1-ubyte"
 check "patience alone" refuses "--patience needs validations: --valid-every is 0" $mlp --patience 2 --valid-every 0
 check "resume from nowhere" refuses "--resume needs --checkpoint DIR, where the run has left them" $mlp --resume
 check "a folder that is taken" refuses \
@@ -168,6 +170,10 @@ check "a report that cannot be, before the run" refuses "--report none/r.html ca
 check "a report that is a folder" refuses "--report a cannot be written: Is a directory" \
     $mlp --log "$tmp/untouched.jsonl" --report "$tmp/a"
 check "and the log is untouched" test ! -e "$tmp/untouched.jsonl"
+if [ -d /sys/kernel ]; then # nobody may make a folder there
+    check "a folder that may not be made" exits 1 $mlp --checkpoint /sys/kernel/none
+    check "is told why" not grep -q 'No such file' "$tmp/err"
+fi
 check "a log that cannot be: exit 1" exits 1 $mlp --log "$tmp/none/a.jsonl"
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"
