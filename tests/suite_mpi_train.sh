@@ -66,8 +66,43 @@ if [ -z "${SAN:-}" ]; then
     here=$program program=$tmp/bare/gradscale
     train 2 $job --steps 2
     check "without the library: a sentence" once "need libgradscale_mpi"
+    cat >"$tmp/bare/one.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && exec "$program" train "\$@"
+exec "$here" train "\$@"
+END
     program=$here
+    one_bare() { ! timeout 100 mpirun -n 2 sh "$tmp/bare/one.sh" $job --steps 2 >"$tmp/out" 2>"$tmp/err"; }
+    check "without it on one rank: an end" one_bare
+    check "with that rank's sentence" once "rank 1: .*need libgradscale_mpi"
 fi
+
+# tokens COUNT BAD: a file for llm.c of COUNT zeros (2 octal bytes), number BAD beyond the vocabulary
+tokens()
+{
+    printf '\210\330\064\001\001\000\000\000%b\000\000' "$1"
+    head -c $((1012 + 2 * $2)) /dev/zero
+    printf '\377\377'
+    head -c 1000 /dev/zero
+}
+tokens '\0041\0003' 800 | head -c $((1024 + 2 * 801)) >"$tmp/last.bin" # only rank 1 validates with it
+tokens '\0051\0000' 3 | head -c $((1024 + 2 * 41)) >"$tmp/first.bin"   # one of 5 items: one rank's
+fails() { train "$@"; equal $? 1; }
+for zero in "" --zero; do
+    rm -rf "$tmp/v" "$tmp/v.jsonl"
+    check "validation fails on rank 1 $zero" fails 2 $job --data "$tmp/last.bin" --context 8 --steps 4 \
+        --timeout 3 --checkpoint "$tmp/v" --log "$tmp/v.jsonl" $zero
+    check "it says why" once "rank 1: validation: .*token 800 is 65535"
+    check "no rank waited for another" not says "not answered"
+    check "half a validation is none" not grep -q '"event":"valid"' "$tmp/v.jsonl"
+    check "and no best" test ! -e "$tmp/v/best.safetensors"
+done
+
+for how in --dry-run "--steps 4 --zero"; do
+    check "an item that one rank cannot read, $how" fails 2 $job --data "$tmp/first.bin" --context 8 \
+        --batch 4 --timeout 3 $how
+    check "that rank says so, once" once "gradscale: .*token 3 is 65535"
+    check "nothing else goes wrong" not says "not answered\|rror in"
+done
 
 # A rank that dies or hangs in the middle: the others end in time, and the run goes on afterwards.
 cat >"$tmp/rank.sh" <<END

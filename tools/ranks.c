@@ -122,7 +122,7 @@ static void speak(void)
     if (!*text)
         return;
     cli_hold(false);
-    cli_warn("rank %d: %.1000s", net.comm.rank, text);
+    cli_warn("rank %ld: %.1000s", net.mpi ? net.comm.rank : number_of(ranks), text);
     cli_hold(true);
 }
 
@@ -155,8 +155,13 @@ int ranks_agree(int code, int *flag)
 
 int ranks_end(int code)
 {
-    if (!net.mpi)
+    if (!net.mpi) { /* they have not met, so each speaks, unless rank 0 has ended all before */
+        if (code > 0 && number_of(ranks) > 0) {
+            sleep(2);
+            speak();
+        }
         return code;
+    }
     if (net.comm.error->status != GS_OK) {
         if (net.comm.rank > 0) {
             speak();

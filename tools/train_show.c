@@ -1,4 +1,5 @@
 /* What people see of a run: heading, progress, summary, and the dry run. */
+#include "ranks.h"
 #include "train.h"
 
 #include <math.h>
@@ -196,8 +197,10 @@ int train_dry_run(train_job *j)
         gs_error error = {0};
         gs_train_row row;
         const double start = train_now();
-        if (gs_loader_next(j->loader, &micro, &n, &error) != GS_OK)
-            return cli_failed("%s", error.text);
+        const bool read = gs_loader_next(j->loader, &micro, &n, &error) == GS_OK;
+        const int code = ranks_agree(read ? CLI_GO : cli_failed("%s", error.text), NULL);
+        if (code != CLI_GO)
+            return code;
         const gs_status status = gs_trainer_step(j->trainer, micro, n, &row);
         if (status != GS_OK)
             return cli_fail_status(status, gs_context_error(j->ctx));

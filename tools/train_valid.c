@@ -1,4 +1,5 @@
 /* Validation: the loss, and what is right, over the items held out. */
+#include "ranks.h"
 #include "train.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ int train_validate(train_job *j, double *loss, double *accuracy)
     const uint64_t rank = (uint64_t)j->comm.rank, ranks = (uint64_t)j->comm.size;
     const uint64_t first = items / ranks * rank + items % ranks * rank / ranks;
     const uint64_t last = items / ranks * (rank + 1) + items % ranks * (rank + 1) / ranks;
-    double sums[3] = {0}; /* of losses, of what is right, of errors */
+    double sums[2] = {0}; /* of losses, of what is right */
     if (status == GS_OK)
         status = gs_loader_seek(loader, first);
     for (uint64_t seen = first; status == GS_OK && seen < last;) {
@@ -46,11 +47,13 @@ int train_validate(train_job *j, double *loss, double *accuracy)
         seen += batch.n;
     }
     gs_loader_free(loader);
-    sums[2] = status != GS_OK;
-    if (gs_comm_sum(&j->comm, j->ctx, sums, 3) != GS_OK && status == GS_OK)
+    /* a part of the items says nothing of all of them */
+    const int code =
+        ranks_agree(status == GS_OK ? CLI_GO : cli_failed("validation: %s", error.text), NULL);
+    if (code != CLI_GO)
+        return code;
+    if (gs_comm_sum(&j->comm, j->ctx, sums, 2) != GS_OK)
         return cli_fail_status(GS_ERANK, gs_context_error(j->ctx));
-    if (status != GS_OK)
-        return cli_failed("validation: %s", error.text);
     *loss = sums[0] / (double)items;
     *accuracy = counted ? sums[1] / ((double)items * (double)targets) : (double)NAN;
     return CLI_GO;
