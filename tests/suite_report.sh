@@ -234,4 +234,12 @@ check "to the new page" grep -q '</html>' "$tmp/old.html"
 check "to a device" "$program" report --output /dev/null "$tmp/one.jsonl"
 check "which stays one, too" test -c /dev/null
 check "no file left behind" not ls "$tmp"/*.part
+# A file that must not grow is an error like a full disk, and leaves nothing.
+no_room()
+{
+    log room && mkdir "$tmp/tight" && (ulimit -f 1 && exec "$program" report --output "$tmp/tight/page.html" "$tmp/room.jsonl") 2>"$tmp/err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'page.html cannot be written: File too large$' "$tmp/err" && [ -z "$(ls "$tmp/tight")" ]
+}
+check "a file too large" no_room
 finish

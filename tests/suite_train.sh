@@ -152,12 +152,28 @@ check "what to do" refuses \
     "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
     $mlp --on-overflow panic
 check "one file for two" refuses "--log and --csv are the same file" $mlp --log x --csv x
+check "one file, two names" refuses "--log and --csv are the same file" $mlp --log ./x --csv x
+check "a checkpoint without UTF-8" refuses \
+    "--checkpoint: an option is not valid UTF-8 and cannot be saved: name = a?" \
+    $mlp --name "$(printf 'a\377')" --steps 3 --checkpoint "$tmp/latin"
+check "makes no folder" test ! -e "$tmp/latin"
+check "labels of nothing" refuses "--data: shapes: has no use for labels: it is not a file of IDX images" \
+    --data shapes --labels "$tmp/small-labels-idx1-ubyte"
 check "patience alone" refuses "--patience needs validations: --valid-every is 0" $mlp --patience 2 --valid-every 0
 check "resume from nowhere" refuses "--resume needs --checkpoint DIR, where the run has left them" $mlp --resume
 check "a folder that is taken" refuses \
     "--checkpoint: a holds checkpoints of a run: add --resume to go on with it, or name another folder" \
     $mlp --checkpoint "$tmp/a" --log "$tmp/untouched.jsonl"
 check "before the log is touched" test ! -e "$tmp/untouched.jsonl"
+check "a report that cannot be, before the run" refuses "--report none/r.html cannot be written: No such file or directory" \
+    $mlp --log "$tmp/untouched.jsonl" --report "$tmp/none/r.html"
+check "a report that is a folder" refuses "--report a cannot be written: Is a directory" \
+    $mlp --log "$tmp/untouched.jsonl" --report "$tmp/a"
+check "and the log is untouched" test ! -e "$tmp/untouched.jsonl"
+if [ -d /sys/kernel ]; then # nobody may make a folder there
+    check "a folder that may not be made" exits 1 $mlp --checkpoint /sys/kernel/none
+    check "is told why" not grep -q 'No such file' "$tmp/err"
+fi
 check "a log that cannot be: exit 1" exits 1 $mlp --log "$tmp/none/a.jsonl"
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"
@@ -280,6 +296,28 @@ check "and leaves it so" cmp "$tmp/whole/$last" "$tmp/finished/$last"
 model() { cd "$tmp/finished" && refuses "$1" --resume --checkpoint run --hidden 17; }
 check "another model" model \
     "run/step-00000120.safetensors: is of another model: hidden=16 classes=10 in the file, hidden=17 classes=10 here"
+
+# Damaged checkpoints are still a run's: it is neither begun again over them, nor are they removed.
+damaged()
+{
+    (cd "$tmp/damaged" && refuses "$1" $mlp --steps 3 --checkpoint run $2 && [ ! -s run/step-00000120.safetensors ])
+}
+mkdir -p "$tmp/damaged/run"
+: >"$tmp/damaged/run/step-00000120.safetensors"
+check "all damaged: resume" damaged "run: none of its 1 checkpoints is intact: run/step-00000120.safetensors: is empty" --resume
+check "all damaged: begin" damaged \
+    "--checkpoint: run holds checkpoints of a run: add --resume to go on with it, or name another folder"
+# The scaler goes on as it was saved: what it would ignore is refused.
+scaler() { (cd "$tmp/cut" && said=$1 && shift && refuses "$said" --resume --checkpoint run "$@"); }
+check "another scaler" scaler "--scaler: run/step-00000120.safetensors is of another scaler than headroom" --scaler headroom
+check "another setting of it" scaler \
+    "run/step-00000120.safetensors: is of another scaler: interval=2000 in the file, interval=50 here" --set interval=50
+check "another way to overflow" scaler \
+    "run/step-00000120.safetensors: is of another scaler: on_overflow=skip in the file, on_overflow=retry:3 here" \
+    --on-overflow retry:3
+check "a run to stop early" train_in early $mlp --lr 0 --steps 50 --valid-every 2 --patience 3 --checkpoint run --quiet
+check "stays stopped" train_in early --resume --checkpoint run --quiet
+check "at its step" test "$(ls "$tmp/early/run" | tail -n 1)" = step-00000008.safetensors
 
 # kill -9 at random moments: there is always a checkpoint once there was one, and the end is the same.
 kills=200

@@ -149,10 +149,10 @@ static void test_newest(void)
               "%s", error.text);
     damage("step-00000099.safetensors");
     damage("step-00000098.safetensors");
-    CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_ENAME);
+    CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_ECHECKSUM);
     CHECK_MSG(strstr(error.text, "none of its 4"), "%s", error.text);
     write_bytes(in_folder("step-00000000.safetensors"), "x", 1);
-    CHECK(gs_saver_newest(job_folder, path, sizeof path, NULL) == GS_ENAME);
+    CHECK(gs_saver_newest(job_folder, path, sizeof path, NULL) == GS_ECHECKSUM);
     job_free(&j);
     remove_folder();
 }
@@ -289,7 +289,7 @@ static void without_rights(void)
     CHECK_MSG(strstr(error.text, strerror(EACCES)), "%s", error.text);
     CHECK(gs_checkpoint_load(in_folder("step-00000001.safetensors"), j.trainer, NULL, &error) ==
           GS_EIO);
-    CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_ENAME);
+    CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_ECHECKSUM);
     CHECK_MSG(strstr(error.text, strerror(EACCES)), "%s", error.text);
     job_free(&j);
 }

@@ -3,6 +3,7 @@
 
 #include "gradscale/base.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 static const cli_command commands[] = {
@@ -32,6 +33,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
     cli_begin();
     return cli_end(argc > 0 ? run(argc - 1, argv + 1) : CLI_BAD);
 }

@@ -2,10 +2,14 @@
  * that nothing is overwritten by a run that cannot begin. */
 #include "ranks.h"
 #include "train.h"
+#include "utf8.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- scaler and optimizer ---- */
 
@@ -75,16 +79,39 @@ static int check_memory(const train_job *j)
                     free / 1e9);
 }
 
+/* The scaler comes from the file with its settings: others that were asked for would be ignored. */
+static int check_scaler(const train_job *j, const gs_scaler *here, const char *checkpoint)
+{
+    static const char *const rules[] = {"on_overflow", "probe",  "lowest",    "highest", "stuck",
+                                        "fail_after",  "margin", "history",   "beta1",   "beta2",
+                                        "sigmas",      "gain",   "threshold", "band"};
+    const size_t n = sizeof rules / sizeof rules[0];
+    const gs_scaler *file = gs_trainer_scaler(j->trainer);
+    char was[64], is[64];
+    if (file->policy != here->policy)
+        return cli_fail("--scaler: %.120s is of another scaler than %.60s", checkpoint,
+                        j->o.scaler);
+    for (size_t i = 0, k = 0; i < n || gs_param_key(k);) {
+        const char *key = i < n ? rules[i++] : gs_param_key(k++);
+        if (gs_scaler_get(was, sizeof was, file, key) == GS_OK &&
+            gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0)
+            return cli_fail("%.120s: is of another scaler: %s=%s in the file, %s=%s here",
+                            checkpoint, key, was, key, is);
+    }
+    return CLI_GO;
+}
+
 static int load(train_job *j, const char *checkpoint)
 {
     gs_error error = {0};
+    const gs_scaler scaler = *gs_trainer_scaler(j->trainer);
     j->about.model = j->line;
     gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
     if (status == GS_OK)
         status = gs_loader_seek(j->loader, j->about.items);
     j->about.config = j->config;
     j->about.model = j->line;
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+    return status == GS_OK ? check_scaler(j, &scaler, checkpoint) : cli_fail_status(status, &error);
 }
 
 static int make_model(train_job *j, gs_trainer_config *config)
@@ -144,18 +171,48 @@ int train_job_make(train_job *j, const char *checkpoint)
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
 }
 
+/* The line of the text that `at` is in. */
+static const char *line_of(const char *text, const char *at, char line[4096])
+{
+    while (at > text && at[-1] != '\n')
+        at--;
+    snprintf(line, 4096, "%.*s", (int)strcspn(at, "\n"), at);
+    return line;
+}
+
 /* A folder with the checkpoints of another run is not to be mixed with this one's. */
 static int open_saver(train_job *j, const char *checkpoint)
 {
     char path[4096];
     gs_error error = {0};
     const char *folder = j->o.checkpoint;
-    if (!*checkpoint && gs_saver_newest(folder, path, sizeof path, &error) == GS_OK)
+    for (const char *c = j->config; *c; c += utf8_length(c))
+        if (utf8_length(c) == 0) /* the files are JSON: the first one would fail */
+            return cli_fail("--checkpoint: an option is not valid UTF-8 and cannot be saved: %.60s",
+                            line_of(j->config, c, path));
+    const gs_status there = gs_saver_newest(folder, path, sizeof path, &error);
+    if (!*checkpoint &&
+        (there == GS_OK || there == GS_ECHECKSUM)) /* damaged ones are no less its */
         return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
                         "with it, or name another folder",
                         folder);
     const gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+/* A report comes at the end, perhaps after days: what would keep it from there is said now. */
+static int check_report(const char *path)
+{
+    struct stat about;
+    const char *slash = strrchr(path, '/');
+    char folder[4096] = ".";
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
+    errno = 0;
+    if (stat(path, &about) == 0 ? S_ISDIR(about.st_mode) : access(folder, W_OK | X_OK) != 0)
+        return cli_fail("--report %.120s cannot be written: %s", path,
+                        strerror(errno ? errno : EISDIR));
+    return CLI_GO;
 }
 
 int train_job_write(train_job *j, const char *checkpoint)
@@ -165,7 +222,9 @@ int train_job_write(train_job *j, const char *checkpoint)
     const bool resume = *checkpoint;
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
-    int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    int code = o->report ? check_report(o->report) : CLI_GO;
+    if (code == CLI_GO && o->checkpoint)
+        code = open_saver(j, checkpoint);
     if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
         return code;
     const gs_logger_config config = {.json = o->log,

@@ -49,7 +49,6 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
 }
 
 /* ---- validation and checkpoints ---- */
@@ -59,6 +58,11 @@ static bool is_better(const train_job *j, double value)
     const bool high = j->info->task == GS_TASK_CLASSES; /* accuracy; else the loss */
     return isfinite(value) &&
            (isnan(j->about.best) || (high ? value > j->about.best : value < j->about.best));
+}
+
+static bool is_patient_no_more(const train_job *j)
+{
+    return j->o.patience > 0 && j->about.waits >= j->o.patience && j->about.step < j->o.steps;
 }
 
 static int validate(train_job *j, train_result *r, bool *best)
@@ -197,7 +201,7 @@ static int between_steps(train_job *j, train_result *r, int signal)
         busy = true;
         lap(r, &start, TRAIN_VALID);
     }
-    if (o->patience > 0 && j->about.waits >= o->patience && !last)
+    if (is_patient_no_more(j))
         r->ending = TRAIN_EARLY;
     else if (!last && (r->signal = signal) != 0)
         r->ending = TRAIN_STOPPED;
@@ -224,6 +228,8 @@ int train_loop(train_job *j, train_result *r)
     /* a kill may have come between the checkpoint and its second name as the best */
     if (j->o.checkpoint && r->first > 0 && j->about.best_step == r->first)
         code = ranks_agree(save(j, r, true), NULL);
+    if (is_patient_no_more(j)) /* a run that has ended early */
+        r->ending = TRAIN_EARLY;
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
         code = take_step(j, r);
         int signal = caught;

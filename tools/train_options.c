@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
@@ -224,6 +225,18 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room)
 
 /* ---- what does not go together ---- */
 
+/* Under two names, too, and where it does not exist yet. */
+static bool is_same_path(const char *a, const char *b)
+{
+    struct stat x, y;
+    while (strncmp(a, "./", 2) == 0)
+        a += 2;
+    while (strncmp(b, "./", 2) == 0)
+        b += 2;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
 int train_check(const train_options *o)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
@@ -235,7 +248,7 @@ int train_check(const train_options *o)
         return cli_fail("--steps and --epochs exclude one another");
     if (o->patience > 0 && o->valid_every == 0)
         return cli_fail("--patience needs validations: --valid-every is 0");
-    if (o->log && o->csv && strcmp(o->log, o->csv) == 0)
+    if (o->log && o->csv && is_same_path(o->log, o->csv))
         return cli_fail("--log and --csv are the same file");
     if (o->mode > 0 && mode == GS_O3 && o->scaler && strcmp(o->scaler, "none") == 0 && !o->quiet)
         cli_warn("--mode O3 with --scaler none: weights and gradients are half and nothing checks "

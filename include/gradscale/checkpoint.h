@@ -109,7 +109,8 @@ typedef struct gs_saver_times {
 GS_API gs_saver_times gs_saver_times_of(gs_saver *saver);
 
 /* The path of the newest intact checkpoint step-* of a folder. Where newer ones are damaged, the
- * call is GS_OK and *error says so; else error->status is GS_OK. GS_ENAME: there is none. */
+ * call is GS_OK and *error says so; else error->status is GS_OK. GS_ENAME: there is none.
+ * GS_ECHECKSUM: there are some, and none is intact. */
 GS_API gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error);
 
 #ifdef __cplusplus

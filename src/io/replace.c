@@ -206,10 +206,13 @@ gs_status gsi_make_folder(const char *path, gs_error *error)
         if (part[i] != '/' && part[i] != 0)
             continue;
         part[i] = 0;
-        if (mkdir(part, 0777) == 0)
+        const int why = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (why == 0)
             sync_folder(part);
-        else if (errno != EEXIST && stat(part, &st) != 0)
+        else if (why != EEXIST && stat(part, &st) != 0) {
+            errno = why; /* not that it is not there */
             return failed(part, error, "cannot be made");
+        }
         part[i] = i < n ? '/' : 0;
     }
     if (stat(path, &st) != 0)

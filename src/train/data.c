@@ -94,6 +94,9 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
     gs_status status = choose(data, config->name, error);
     if (status != GS_OK)
         return status;
+    if (config->labels && data->kind != &gsi_idx_set)
+        return gsi_fail(error, GS_ERANGE,
+                        "%s: has no use for labels: it is not a file of IDX images", data->name);
     data->state = gsi_new(&data->heap, data->kind->state);
     if (!data->state)
         return gsi_fail(error, GS_ENOMEM, "%s: there is no memory to open it", data->name);

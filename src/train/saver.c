@@ -327,6 +327,12 @@ gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *a
 
 /* ---- finding ---- */
 
+static gs_status none_intact(const char *shown, size_t n, const gs_error *first, gs_error *error)
+{
+    return gsi_fail(error, GS_ECHECKSUM, "%s: none of its %zu checkpoints is intact: %.100s", shown,
+                    n, first->text);
+}
+
 gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error)
 {
     char found[GSI_PATH], shown[GSI_SHOWN_PATH];
@@ -340,10 +346,8 @@ gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error 
         if (!list_steps(&list, folder, last))
             return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
         if (list.count == 0)
-            return gsi_fail(error, GS_ENAME,
-                            passed ? "%s: none of its %zu checkpoints is intact: %.100s"
-                                   : "%s: holds no checkpoint",
-                            shown, passed, first.text);
+            return passed ? none_intact(shown, passed, &first, error)
+                          : gsi_fail(error, GS_ENAME, "%s: holds no checkpoint", shown);
         if (!step_path(found, folder, list.newest) || strlen(found) >= room)
             return gsi_fail(error, GS_ESIZE, "%s: the path is too long", shown);
         const gs_status status = gs_checkpoint_verify(found, &damage);
@@ -354,8 +358,7 @@ gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error 
         if (passed == 0)
             first = damage;
         if (list.newest == 0)
-            return gsi_fail(error, GS_ENAME, "%s: none of its %zu checkpoints is intact: %.100s",
-                            shown, passed + 1, first.text);
+            return none_intact(shown, passed + 1, &first, error);
         last = list.newest - 1;
     }
     strcpy(path, found);
