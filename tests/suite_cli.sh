@@ -268,6 +268,11 @@ check "bench step, mode against precision" refuses '--mode O1 does not go with -
     bench step --precision fp32 --mode O1
 check "bench step, one token" exits 2 bench step --time 1 --seconds 0
 
+# ---- bench ranks ----
+
+alone() { "$gs" bench ranks --help | tee "$tmp/out"; ! grep -q 'gradients sent as' "$tmp/out"; }
+check "bench ranks --help measures nothing" alone
+
 # ---- bench gemm ----
 
 quick="--seconds 0 --threads 1 --only mini"

@@ -290,8 +290,9 @@ int bench_ranks(int argc, char **argv)
         .options = options};
     ranks_begin();
     int code = cli_parse(&spec, &argc, argv);
-    if (code == CLI_GO)
-        code = ranks_open(&b.comm, 60);
+    if (code != CLI_GO)
+        return ranks_end(code);
+    code = ranks_open(&b.comm, 60);
     if (code == CLI_GO && b.comm.size == 1)
         code = cli_fail("a rank alone sends nothing: mpirun -n 2 gradscale bench ranks");
     if (code == CLI_GO)
