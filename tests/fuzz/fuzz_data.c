@@ -6,42 +6,17 @@
  *         src/train/{data*,permute}.c -lz -lm -o fuzz_data
  *     ./fuzz_data -max_len=4096 -max_total_time=300 CORPUS */
 #define _GNU_SOURCE
+#include "fuzz.h"
+
 #include "gradscale/data.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-enum { MOST = 1 << 24, ITEM = 1 << 14 }; /* a small file that asks for more than 16 MB has won */
-
-static void *limited(void *user, void *block, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size > MOST)
-        abort();
-    if (size == 0) {
-        free(block);
-        return NULL;
-    }
-    return realloc(block, size);
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+enum { ITEM = 1 << 14 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static int fd = -1;
-    static char path[64];
     static float x[ITEM];
     static int32_t ids[ITEM], targets[ITEM];
-    if (fd < 0) {
-        fd = memfd_create("fuzz", 0);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    if (pwrite(fd, data, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0)
-        abort();
+    const char *const path = file_of(data, n);
     const gs_alloc alloc = {limited, NULL};
     const gs_data_config config = {.name = path, .labels = path, .time = 1 + n % 7};
     gs_error error = {0};

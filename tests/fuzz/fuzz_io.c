@@ -4,41 +4,17 @@
  *         src/base/[ahs]*.c src/num/num.c src/io/[!.]*.c -lz -ljansson -o fuzz_io
  *     ./fuzz_io -max_len=4096 -max_total_time=300 CORPUS tests/data */
 #define _GNU_SOURCE
+#include "fuzz.h"
+
 #include "gradscale/io.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-enum { PIECE = 64, MOST = 1 << 24 }; /* a small file that asks for more than 16 MB has won */
-
-static void *limited(void *user, void *block, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size > MOST)
-        abort();
-    if (size == 0) {
-        free(block);
-        return NULL;
-    }
-    return realloc(block, size);
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+enum { PIECE = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static int fd = -1;
-    static char path[64];
-    if (fd < 0) {
-        fd = memfd_create("fuzz", 0);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    if (pwrite(fd, data, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0)
-        abort();
+    const char *const path = file_of(data, n);
     const gs_alloc alloc = {limited, NULL};
     gs_error error = {0};
     gs_source *s;
