@@ -2,7 +2,9 @@
  * against the same steps without the scaler, with telemetry, without recomputation. Schema of
  * --json: doc/json-bench.md.
  *
- * One trainer runs them all. Its kinds of steps and the peak take turns; the best of each counts.
+ * One trainer runs them all. Its kinds of steps and the peak take turns, every other round the
+ * other way round. The best of each counts as its speed; what one kind costs more than another is
+ * the median of the ratios of the rounds, for what disturbs a machine disturbs neighbours alike.
  */
 #include "bench.h"
 #include "json.h"
@@ -10,6 +12,7 @@
 #include "gradscale/train.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- models ---- */
@@ -34,6 +37,7 @@ static const gs_cnn_config cnn = {28, 28, 1, 10, 32, 0};
 /* The step that was asked for, and what it is compared with: all clip, so that reading the
  * gradients for their norm is not the scaler's cost. */
 typedef enum kind { ASKED, NO_SCALER, TELEMETRY, KEPT, KINDS } kind;
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 1000, WARM_ROUNDS = 2 /* they make the arena */ };
 static const char *const scalers[KINDS] = {"static:1024", "none", "static:1024", "static:1024"};
 
 typedef struct bench {
@@ -54,9 +58,10 @@ typedef struct bench {
     double waited, all; /* seconds for the loader, and of the steps as well */
     gs_train_row fastest[KINDS];
     double seconds[KINDS];               /* of it; 0: this kind was not run */
+    double took[KINDS][MOST_ROUNDS];     /* of each step that counts */
     double least[KINDS][GS_PHASE_COUNT]; /* of a phase in any step */
     double peak_seconds;                 /* of as many flops; 0: not known */
-    unsigned rounds;
+    unsigned rounds;                     /* that count */
 } bench;
 
 static double flops_of(const bench *b) { return b->net->flops * (double)b->n; }
@@ -121,6 +126,7 @@ static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
     b->waited += b->items.waited;
     b->all += b->items.waited + took;
     const bool first = b->seconds[k] == 0;
+    b->took[k][b->rounds] = took;
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         if (first || row.seconds[i] < b->least[k][i])
             b->least[k][i] = row.seconds[i];
@@ -131,27 +137,35 @@ static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
     return GS_OK;
 }
 
+static bool run_kinds(bench *b, unsigned round)
+{
+    for (int i = 0; i < KINDS; i++) {
+        const kind k = (kind)(round % 2 ? KINDS - 1 - i : i);
+        gs_error error = {0};
+        const gs_status status =
+            is_run(b, k) ? run_step(b, k, round >= WARM_ROUNDS, &error) : GS_OK;
+        if (status != GS_OK) {
+            cli_fail_status(status, error.text[0] ? &error : gs_context_error(b->ctx));
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool measure(bench *b, double seconds)
 {
-    enum { LEAST = 3, MOST = 1000 };
     const double end = bench_now() + seconds;
-    for (b->rounds = 0; b->rounds < MOST && (b->rounds < LEAST || bench_now() < end); b->rounds++) {
+    for (unsigned round = 0; b->rounds < LEAST_ROUNDS || bench_now() < end; round++) {
         cli_progress(seconds - (end - bench_now()), seconds, "%s", models[b->model].name);
-        for (int k = 0; k < KINDS; k++) {
-            /* the first two make the arena */
-            gs_error error = {0};
-            const gs_status status =
-                is_run(b, (kind)k) ? run_step(b, (kind)k, b->rounds >= 2, &error) : GS_OK;
-            if (status != GS_OK) {
-                cli_fail_status(status, error.text[0] ? &error : gs_context_error(b->ctx));
-                return false;
-            }
-        }
+        if (!run_kinds(b, round))
+            return false;
         for (int i = 0; b->peak && i < 5; i++) {
             const double took = bench_peak_run(b->peak, b->team, b->threads, flops_of(b));
             if (b->peak_seconds == 0 || took < b->peak_seconds)
                 b->peak_seconds = took;
         }
+        if (round >= WARM_ROUNDS && ++b->rounds == MOST_ROUNDS)
+            break;
     }
     return true;
 }
@@ -166,11 +180,22 @@ static double scaler_share(const bench *b)
     return (with[GS_PHASE_DECIDE] + fmax(scan, 0)) / b->seconds[ASKED];
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 /* How much longer a kind of step takes than another; NaN: one of them was not run. */
 static double longer(const bench *b, kind slow, kind fast)
 {
-    return is_run(b, slow) && is_run(b, fast) ? b->seconds[slow] / b->seconds[fast] - 1
-                                              : (double)NAN;
+    double ratio[MOST_ROUNDS];
+    if (!is_run(b, slow) || !is_run(b, fast))
+        return (double)NAN;
+    for (unsigned i = 0; i < b->rounds; i++)
+        ratio[i] = b->took[slow][i] / b->took[fast][i];
+    qsort(ratio, b->rounds, sizeof *ratio, by_size);
+    return (ratio[(b->rounds - 1) / 2] + ratio[b->rounds / 2]) / 2 - 1;
 }
 
 /* ---- what is said ---- */
