@@ -82,22 +82,17 @@ static int check_memory(const train_job *j)
 /* The scaler comes from the file with its settings: others that were asked for would be ignored. */
 static int check_scaler(const train_job *j, const gs_scaler *here, const char *checkpoint)
 {
-    static const char *const rules[] = {"on_overflow", "probe",  "lowest",    "highest", "stuck",
-                                        "fail_after",  "margin", "history",   "beta1",   "beta2",
-                                        "sigmas",      "gain",   "threshold", "band"};
-    const size_t n = sizeof rules / sizeof rules[0];
     const gs_scaler *file = gs_trainer_scaler(j->trainer);
     char was[64], is[64];
     if (file->policy != here->policy)
         return cli_fail("--scaler: %.120s is of another scaler than %.60s", checkpoint,
                         j->o.scaler);
-    for (size_t i = 0, k = 0; i < n || gs_param_key(k);) {
-        const char *key = i < n ? rules[i++] : gs_param_key(k++);
+    const char *key;
+    for (size_t i = 0; (key = gs_scaler_key(here, i)); i++)
         if (gs_scaler_get(was, sizeof was, file, key) == GS_OK &&
             gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0)
             return cli_fail("%.120s: is of another scaler: %s=%s in the file, %s=%s here",
                             checkpoint, key, was, key, is);
-    }
     return CLI_GO;
 }
 

@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char *const kinds[] = {
+const char *const gsi_optim_kinds[GS_OPTIM_COUNT] = {
 #define X(id, name) name,
     GS_OPTIMS(X)
 #undef X
 };
-static const char *const roundings[] = {
+const char *const gsi_roundings[GS_ROUNDING_COUNT] = {
 #define X(id, name) name,
     GS_ROUNDINGS(X)
 #undef X
@@ -67,7 +67,7 @@ static const setting settings[] = {
     COUNT("every", schedule.every),
     {"final", AT(schedule.final), NULL, 0, false, 0, 1, false},
     {"gamma", AT(schedule.gamma), NULL, 0, false, 0, 1, false},
-    WORDS("rounding", rounding, roundings),
+    WORDS("rounding", rounding, gsi_roundings),
     WORDS("moments", moments, moment_names),
     COUNT("seed", seed),
     WORDS("clear_grads", clear_grads, no_yes),
@@ -109,7 +109,7 @@ static const gs_optim_config defaults[] = {
 
 gs_status gs_optim_config_init(gs_optim_config *config, const char *kind, gs_error *error)
 {
-    const int k = kind ? find(kinds, GSI_COUNT(kinds), kind) : -1;
+    const int k = kind ? find(gsi_optim_kinds, GSI_COUNT(gsi_optim_kinds), kind) : -1;
     if (!config)
         return gsi_fail(error, GS_ENULL, "there is no place for the settings");
     if (k < 0)
@@ -188,7 +188,7 @@ static gs_status check_together(const gs_optim_config *c, gs_error *error)
         return gsi_fail(error, GS_ERANGE, "nesterov needs a momentum and no dampening");
     if (c->momentum != 0 && c->kind != GS_SGD)
         return gsi_fail(error, GS_ERANGE, "momentum is a setting of sgd: %s has beta1",
-                        kinds[c->kind]);
+                        gsi_optim_kinds[c->kind]);
     if (adam && c->eps != 0 && c->eps < 1e-30)
         return gsi_fail(error, GS_ERANGE, "eps is %g: it must be 0 or at least 1e-30", c->eps);
     if (c->kind == GS_ADAFACTOR && (c->factor_eps < 1e-30 || c->factor_clip <= 0))
