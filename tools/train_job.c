@@ -4,12 +4,9 @@
 #include "train.h"
 #include "utf8.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- scaler and optimizer ---- */
 
@@ -83,16 +80,17 @@ static int check_memory(const train_job *j)
 static int check_scaler(const train_job *j, const gs_scaler *here, const char *checkpoint)
 {
     const gs_scaler *file = gs_trainer_scaler(j->trainer);
-    char was[64], is[64];
-    if (file->policy != here->policy)
-        return cli_fail("--scaler: %.120s is of another scaler than %.60s", checkpoint,
-                        j->o.scaler);
+    char was[64], is[64], given[128];
+    if (file->policy != here->policy) /* the file has no options to compare */
+        return cli_fail("--scaler %.60s: %.120s has another one: begin a new run for that",
+                        j->o.scaler, checkpoint);
     const char *key;
     for (size_t i = 0; (key = gs_scaler_key(here, i)); i++)
         if (gs_scaler_get(was, sizeof was, file, key) == GS_OK &&
-            gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0)
-            return cli_fail("%.120s: is of another scaler: %s=%s in the file, %s=%s here",
-                            checkpoint, key, was, key, is);
+            gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0) {
+            snprintf(given, sizeof given, "%s=%s of the scaler", key, is);
+            return train_resume_refuse(given, checkpoint, was);
+        }
     return CLI_GO;
 }
 
@@ -104,9 +102,16 @@ static int load(train_job *j, const char *checkpoint)
     gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
     if (status == GS_OK)
         status = gs_loader_seek(j->loader, j->about.items);
+    if (status != GS_OK)
+        return cli_fail_status(status, &error);
     j->about.config = j->config;
     j->about.model = j->line;
-    return status == GS_OK ? check_scaler(j, &scaler, checkpoint) : cli_fail_status(status, &error);
+    if (j->o.steps < j->about.step)
+        return cli_fail("%.120s is at step %llu already: it cannot end at step %llu (--steps or "
+                        "--epochs)",
+                        checkpoint, (unsigned long long)j->about.step,
+                        (unsigned long long)j->o.steps);
+    return check_scaler(j, &scaler, checkpoint);
 }
 
 static int make_model(train_job *j, gs_trainer_config *config)
@@ -166,6 +171,12 @@ int train_job_make(train_job *j, const char *checkpoint)
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
 }
 
+/* What could not be opened is the user's path, and a disk that is full before anything began. */
+static int fail_opening(gs_status status, const gs_error *error)
+{
+    return status == GS_EIO ? cli_fail("%s", error->text) : cli_fail_status(status, error);
+}
+
 /* The line of the text that `at` is in. */
 static const char *line_of(const char *text, const char *at, char line[4096])
 {
@@ -185,28 +196,15 @@ static int open_saver(train_job *j, const char *checkpoint)
         if (utf8_length(c) == 0) /* the files are JSON: the first one would fail */
             return cli_fail("--checkpoint: an option is not valid UTF-8 and cannot be saved: %.60s",
                             line_of(j->config, c, path));
-    const gs_status there = gs_saver_newest(folder, path, sizeof path, &error);
+    gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
+    if (status != GS_OK)
+        return fail_opening(status, &error);
+    status = gs_saver_newest(folder, path, sizeof path, &error);
     if (!*checkpoint &&
-        (there == GS_OK || there == GS_ECHECKSUM)) /* damaged ones are no less its */
+        (status == GS_OK || status == GS_ECHECKSUM)) /* damaged ones are no less its */
         return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
                         "with it, or name another folder",
                         folder);
-    const gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
-}
-
-/* A report comes at the end, perhaps after days: what would keep it from there is said now. */
-static int check_report(const char *path)
-{
-    struct stat about;
-    const char *slash = strrchr(path, '/');
-    char folder[4096] = ".";
-    if (slash)
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
-    errno = 0;
-    if (stat(path, &about) == 0 ? S_ISDIR(about.st_mode) : access(folder, W_OK | X_OK) != 0)
-        return cli_fail("--report %.120s cannot be written: %s", path,
-                        strerror(errno ? errno : EISDIR));
     return CLI_GO;
 }
 
@@ -217,9 +215,7 @@ int train_job_write(train_job *j, const char *checkpoint)
     const bool resume = *checkpoint;
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
-    int code = o->report ? check_report(o->report) : CLI_GO;
-    if (code == CLI_GO && o->checkpoint)
-        code = open_saver(j, checkpoint);
+    const int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
     if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
         return code;
     const gs_logger_config config = {.json = o->log,
@@ -229,7 +225,7 @@ int train_job_write(train_job *j, const char *checkpoint)
                                      .step = j->about.step,
                                      .from = resume ? checkpoint : NULL};
     const gs_status status = gs_logger_open(&j->log, &config, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+    return status == GS_OK ? CLI_GO : fail_opening(status, &error);
 }
 
 void train_job_close(train_job *j)
