@@ -128,6 +128,10 @@ typedef struct train_job {
 
 /* Opens the data and fills in what was not given. checkpoint "": from the beginning. */
 int train_job_open(train_job *j, const char *checkpoint);
+/* Two parts of train_job_make that can be had alone, to see whether there can be such a job: what
+ * the options say of scaler and optimizer, and the model, without its weights. */
+int train_job_settings(train_job *j, gs_trainer_config *config);
+int train_job_model(train_job *j);
 /* Makes model, trainer and loader, and goes to the checkpoint; "": from the beginning. */
 int train_job_make(train_job *j, const char *checkpoint);
 /* Begins to write: logs and checkpoints. */

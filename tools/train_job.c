@@ -19,7 +19,7 @@ static bool is_optim_key(const char *item)
     return false;
 }
 
-static int make_settings(train_job *j, gs_trainer_config *config)
+int train_job_settings(train_job *j, gs_trainer_config *config)
 {
     const train_options *o = &j->o;
     gs_error error = {0};
@@ -114,14 +114,12 @@ static int load(train_job *j, const char *checkpoint)
     return check_scaler(j, &scaler, checkpoint);
 }
 
-static int make_model(train_job *j, gs_trainer_config *config)
+int train_job_model(train_job *j)
 {
-    int code = make_settings(j, config);
     cli_machine machine = j->o.machine;
     if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
         machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
-    if (code == CLI_GO)
-        code = cli_context(&j->ctx, &machine);
+    const int code = cli_context(&j->ctx, &machine);
     if (code != CLI_GO)
         return code;
     const gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
@@ -158,7 +156,10 @@ int train_job_make(train_job *j, const char *checkpoint)
         .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
         .seed = o->seed,
         .loss_weight = o->loss_weight};
-    int code = ranks_agree(make_model(j, &config), NULL);
+    int code = train_job_settings(j, &config);
+    if (code == CLI_GO)
+        code = train_job_model(j);
+    code = ranks_agree(code, NULL);
     if (code != CLI_GO)
         return code;
     const gs_status status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
@@ -205,6 +206,8 @@ static int open_saver(train_job *j, const char *checkpoint)
         return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
                         "with it, or name another folder",
                         folder);
+    if (*checkpoint && status == GS_OK && strcmp(path, checkpoint) != 0) /* before it was locked */
+        return cli_fail("--checkpoint: another run has written %.120s meanwhile: try again", path);
     return CLI_GO;
 }
 
