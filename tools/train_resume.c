@@ -7,7 +7,6 @@
  * Settings of the scaler are compared where it has been loaded, in train_job.c. */
 #include "train.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
