@@ -153,9 +153,9 @@ check "a schedule" refuses "--schedule: schedule=sine: constant, linear, .. exis
 check "what to do" refuses \
     "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
     $mlp --on-overflow panic
-check "one file for two" refuses "--log and --csv are the same file" $mlp --log x --csv x
-check "one file, two names" refuses "--log and --csv are the same file" $mlp --log ./x --csv x
-check "a report over a table" refuses "--report and --csv are the same file" $mlp --csv x --report x
+check "one file for two" refuses "--log and --csv are the same file" $mlp --log "$tmp/x" --csv "$tmp/x"
+check "one file, two names" refuses "--log and --csv are the same file" $mlp --log "$tmp/./x" --csv "$tmp/x"
+check "a report over a table" refuses "--report and --csv are the same file" $mlp --csv "$tmp/x" --report "$tmp//x"
 check "a log over the data" refuses "--log and --data are the same file" $mlp --log "$images"
 check "which stay" test "$(wc -c <"$images")" -eq 25616
 check "a checkpoint without UTF-8" refuses \

@@ -7,20 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Under two names, too, and where it does not exist yet. */
-static bool is_same(const char *a, const char *b)
-{
-    struct stat x, y;
-    while (strncmp(a, "./", 2) == 0)
-        a += 2;
-    while (strncmp(b, "./", 2) == 0)
-        b += 2;
-    if (stat(a, &x) == 0 && stat(b, &y) == 0)
-        return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-    return strcmp(a, b) == 0;
-}
+enum { PATH = 4096 };
 
-/* Cuts "a/b" to "a", "a" to ".". */
+/* Cuts "a/b" to "a/", "a" to ".". */
 static void to_parent(char *path)
 {
     size_t n = strlen(path);
@@ -29,6 +18,36 @@ static void to_parent(char *path)
     while (n > 0 && path[n - 1] != '/')
         n--;
     strcpy(path + n, n ? "" : ".");
+}
+
+/* The folder it is in; false: too long. */
+static bool parent_of(char folder[PATH], const char *path)
+{
+    if (strlen(path) >= PATH)
+        return false;
+    strcpy(folder, path);
+    to_parent(folder);
+    return true;
+}
+
+static const char *name_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Under two names, too, and where it does not exist yet. What is not a file can be shared. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    char in[2][PATH];
+    const bool here = stat(a, &x) == 0, there = stat(b, &y) == 0;
+    if (here != there || (here && !S_ISREG(x.st_mode)))
+        return false;
+    if (!here && (strcmp(name_in(a), name_in(b)) != 0 || !parent_of(in[0], a) ||
+                  !parent_of(in[1], b) || stat(in[0], &x) != 0 || stat(in[1], &y) != 0))
+        return false;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 /* Each check: 0, or why it cannot be written. */
@@ -47,7 +66,7 @@ static int check_folder(const char *path)
 static int check_new_folder(const char *path)
 {
     struct stat about;
-    char folder[4096];
+    char folder[PATH];
     if (strlen(path) >= sizeof folder)
         return ENAMETOOLONG;
     strcpy(folder, path);
@@ -59,16 +78,12 @@ static int check_new_folder(const char *path)
 static int check_file(const char *path)
 {
     struct stat about;
-    char folder[4096];
-    if (strlen(path) >= sizeof folder)
-        return ENAMETOOLONG;
+    char folder[PATH];
     if (stat(path, &about) == 0)
         return S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) == 0 ? 0 : errno;
     if (errno != ENOENT)
         return errno;
-    strcpy(folder, path);
-    to_parent(folder);
-    return check_folder(folder);
+    return parent_of(folder, path) ? check_folder(folder) : ENAMETOOLONG;
 }
 
 int train_check_paths(const train_options *o)
