@@ -76,6 +76,11 @@ check "nothing is told of them" grep -qx 'resumed    after step 15' out
 check "others" exits 0 --resume --checkpoint run --steps 18 --lr 0.001 --set eps=1e-6 --dropout 0.1 --threads 2
 check "are told of in one line" grep -qxF \
     'resumed    after step 15, with dropout 0.1 (was 0), lr 0.001 (was 0.002), steps 18 (was 15), eps 1e-6 (new)' out
+printf 'epochs = 0.01\ncheckpoint = passes\n' >conf
+check "epochs of a config file" exits 0 $gpt --config conf
+check "once more, over the checkpoint's steps" exits 0 $gpt --config conf --resume
+check "and more of them" exits 0 $gpt --config conf --resume --epochs 0.02
+check "as the command line has it" grep -q 'steps [0-9]* (was [0-9]*)$' out
 check "nothing to resume" exits 0 $gpt --resume --checkpoint new --steps 2
 check "is told of" grep -qx 'resumed    nothing: new has no checkpoint yet' out
 

@@ -149,16 +149,48 @@ static const cli_spec spec = {
              "is 130 or 143; a second one ends it at once.",
     .options = train_rows};
 
+static const train_options not_given = NOT_GIVEN;
+
+/* Steps and epochs are two ways to say one thing: what lies above says it anew, either way. */
+typedef struct length {
+    uint64_t steps;
+    double epochs;
+} length;
+
+static length take_length(void)
+{
+    const length below = {train_given.steps, train_given.epochs};
+    train_given.steps = not_given.steps;
+    train_given.epochs = not_given.epochs;
+    return below;
+}
+
+static void keep_length(length below)
+{
+    if (train_given.steps != CLI_AUTO || !isnan(train_given.epochs))
+        return;
+    train_given.steps = below.steps;
+    train_given.epochs = below.epochs;
+}
+
 static int parse(const cli_spec *with, int argc, char **argv)
 {
     char **words = cli_resize(NULL, ((size_t)argc + 1) * sizeof *words);
     memcpy(words, argv, (size_t)argc * sizeof *words); /* parsing moves them */
+    const length below = take_length();
     const int code = cli_parse(with, &argc, words);
+    keep_length(below);
     free(words);
     return code;
 }
 
-static const train_options not_given = NOT_GIVEN;
+static int read_config(const char *file)
+{
+    const length below = take_length();
+    const int code = cli_config_read(train_rows, file);
+    keep_length(below);
+    return code;
+}
 
 /* Twice: the first reading finds the files that lie below what it says. */
 int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room)
@@ -169,10 +201,9 @@ int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint
     if (code != CLI_GO)
         return code;
     const char *file = train_given.config;
-    const bool in_epochs = !isnan(train_given.epochs), in_steps = train_given.steps != CLI_AUTO;
     if (file) { /* it may name the folder of the checkpoints */
         train_given = not_given;
-        code = cli_config_read(train_rows, file);
+        code = read_config(file);
         if (code == CLI_GO)
             code = parse(with, argc, argv);
     }
@@ -182,17 +213,12 @@ int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint
         train_given = not_given;
         code = train_resume_read(&text, checkpoint);
         if (code == CLI_GO && file)
-            code = cli_config_read(train_rows, file);
+            code = read_config(file);
         if (code == CLI_GO)
             code = parse(with, argc, argv);
         if (code == CLI_GO)
             code = train_resume_check(checkpoint);
     }
-    /* one way to say how long wins over the other, too */
-    if (in_epochs && !in_steps)
-        train_given.steps = CLI_AUTO;
-    if (in_steps && !in_epochs)
-        train_given.epochs = (double)NAN;
     return code;
 }
 
