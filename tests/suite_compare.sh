@@ -194,7 +194,7 @@ check "--optimizer" refuses \
 check "no such data" refuses "--data: $tmp/none: No such file or directory" --data "$tmp/none"
 check "data of another model" refuses "--model gpt learns tokens, and shapes is images with a class a pixel" \
     --model gpt --data shapes
-check "a model that cannot be" refuses "a width of 16 has no 3 heads" --model gpt --width 16 --heads 3 \
+check "a model that cannot be" refuses "a width of 16 cannot be shared by 3 heads" --model gpt --width 16 --heads 3 \
     --data README.md
 check "--seeds" refuses "--seeds must be from 1 to 1000, not 0" --seeds 0
 check "an option of train alone" refuses \

@@ -86,19 +86,19 @@ tokens()
 }
 tokens '\0041\0003' 800 | head -c $((1024 + 2 * 801)) >"$tmp/last.bin" # only rank 1 validates with it
 tokens '\0051\0000' 3 | head -c $((1024 + 2 * 41)) >"$tmp/first.bin"   # one of 5 items: one rank's
-fails() { train "$@"; equal $? 1; }
+refused() { train "$@"; equal $? 2; }
 for zero in "" --zero; do
     rm -rf "$tmp/v" "$tmp/v.jsonl"
-    check "validation fails on rank 1 $zero" fails 2 $job --data "$tmp/last.bin" --context 8 --steps 4 \
+    check "validation fails on rank 1 $zero" refused 2 $job --data "$tmp/last.bin" --context 8 --steps 4 \
         --timeout 3 --checkpoint "$tmp/v" --log "$tmp/v.jsonl" $zero
-    check "it says why" once "rank 1: validation: .*token 800 is 65535"
+    check "it says why" once "rank 1: .*token 800 is 65535"
     check "no rank waited for another" not says "not answered"
     check "half a validation is none" not grep -q '"event":"valid"' "$tmp/v.jsonl"
     check "and no best" test ! -e "$tmp/v/best.safetensors"
 done
 
 for how in --dry-run "--steps 4 --zero"; do
-    check "an item that one rank cannot read, $how" fails 2 $job --data "$tmp/first.bin" --context 8 \
+    check "an item that one rank cannot read, $how" refused 2 $job --data "$tmp/first.bin" --context 8 \
         --batch 4 --timeout 3 $how
     check "that rank says so, once" once "gradscale: .*token 3 is 65535"
     check "nothing else goes wrong" not says "not answered\|rror in"

@@ -18,6 +18,7 @@ cat src/*/*.c | head -c 25600 >"$tmp/pixels"
         i=$((i + 1))
     done
 } >"$tmp/small-labels-idx1-ubyte"
+{ printf '\0\0\010\003\0\0\001\220\0\0\0\001\0\0\0\001'; head -c 400 "$tmp/pixels"; } >"$tmp/dot-images-idx3-ubyte"
 images=$tmp/small-images-idx3-ubyte
 mlp="--model mlp --hidden 16 --data $images $small"
 
@@ -127,6 +128,9 @@ check "early stop" exits 0 $mlp --lr 0 --steps 500 --valid-every 2 --patience 3 
 check "says so" grep -q '^early stop at step 8 of 500' "$tmp/out"
 check "a batch that fails the run: exit 1" exits 1 $mlp --steps 200 --lr 100000 --optimizer sgd --schedule constant --set fail_after=5
 check "is explained" grep -q '^gradscale: step [0-9]*: ' "$tmp/err"
+check "a scale that is never right" exits 1 $mlp --steps 9 --scaler static:1e12 --set fail_after=5
+check "is explained with the weight's name" grep -q \
+    '^gradscale: step 5: layers.0.weight\[[0-9]*\] is infinite at a scale of 1e+12: ' "$tmp/err"
 
 # ---- what is refused ----
 
@@ -149,7 +153,13 @@ check "an optimizer" refuses \
 check "a setting" refuses "--set: unknown key 'x'" $mlp --set x=1
 check "a setting's value" refuses "--set: lr=fast: lr must be a number" $mlp --set lr=fast
 check "a setting without one" refuses "--set: 'lr' is not key=value" $mlp --set lr
+check "images of 1 pixel" refuses \
+    "a cnn takes images of 8 by 8 to 65536 by 65536 with 1 to 65536 channels, not 1 by 1 with 1" \
+    --data "$tmp/dot-images-idx3-ubyte" --labels "$tmp/small-labels-idx1-ubyte" $small
+check "one filter" refuses "a cnn has 2 to 65536 filters and 2 to 2^24 classes, not 1 and 10" --data "$images" \
+    --filters 1 $small
 check "a schedule" refuses "--schedule: schedule=sine: constant, linear, .. exist" $mlp --schedule sine
+check "a learning rate" refuses "--lr: lr times weight_decay is 10000: weights would change sign" $mlp --lr 1e6
 check "what to do" refuses \
     "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
     $mlp --on-overflow panic
@@ -190,6 +200,14 @@ if [ -d /sys/kernel ]; then # nobody may make a file there, though root is told 
         check "is told why" grep -Eq '/sys/kernel/none.*(denied|not permitted)' "$tmp/err"
     done
 fi
+{
+    printf '\210\330\064\001\001\000\000\000\062\000\000\000' # 50 tokens, all beyond the vocabulary
+    head -c 1012 /dev/zero
+    head -c 100 /dev/zero | tr '\0' '\377'
+} >"$tmp/wide.bin"
+check "tokens of another vocabulary" exits 2 --data "$tmp/wide.bin" --context 4 --layers 1 --width 16 --heads 2 \
+    --batch 2 --steps 3 --threads 1
+check "are told of" grep -Eq 'wide.bin: token [0-9]+ is 65535: the vocabulary has 50257$' "$tmp/err"
 check "no steps" refuses "--steps must be from 1 to 1000000000000, not 0" $mlp --steps 0
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"

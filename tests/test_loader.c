@@ -388,7 +388,7 @@ static void test_pixels(void)
                                         {32, 32, 1, 4, 8, 0}, {1 << 20, 32, 1, 4, 8, 1}};
     for (size_t i = 0; i < GSI_COUNT(bad); i++) {
         CHECK(gs_fcn_create(&model, ctx, &bad[i]) == GS_ERANGE && !model);
-        CHECK(strstr(gs_context_error(ctx)->text, "an fcn of"));
+        CHECK(strstr(gs_context_error(ctx)->text, "an fcn "));
     }
     const gs_fcn_config config = {32, 32, 1, 4, 8, 2};
     CHECK(gs_fcn_create(&model, ctx, &config) == GS_OK && model->n == 6);

@@ -1,6 +1,6 @@
 /* One `gradscale train` as a process of its own: a crash loses its trial and nothing else.
  *
- * (1) At most one child runs; it has died before compare_child_run returns.
+ * (1) At most one child runs; it has died before run_child returns.
  * (2) The signals that end a job are blocked here and taken from the queue, so that there is no
  *     handler and no moment at which a child is started but unknown.
  * (3) A child dies with this process, whatever kills it. */

@@ -27,11 +27,15 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
     const char *option = "--optimizer";
     gs_status status = gs_optim_config_init(&config->optim, o->optimizer, &error);
     if (status == GS_OK) {
+        option = "--lr";
+        snprintf(list, sizeof list, "lr=%.17g clip_norm=%.17g seed=%llu", o->lr, o->clip,
+                 (unsigned long long)o->seed);
+        status = gs_optim_config_set(&config->optim, list, &error);
+    }
+    if (status == GS_OK) {
         option = "--schedule";
-        snprintf(list, sizeof list,
-                 "lr=%.17g clip_norm=%.17g seed=%llu warmup=%llu total=%llu schedule=%s", o->lr,
-                 o->clip, (unsigned long long)o->seed, (unsigned long long)o->warmup,
-                 (unsigned long long)o->steps, o->schedule);
+        snprintf(list, sizeof list, "warmup=%llu total=%llu schedule=%.100s",
+                 (unsigned long long)o->warmup, (unsigned long long)o->steps, o->schedule);
         status = gs_optim_config_set(&config->optim, list, &error);
     }
     if (status == GS_OK) {

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -130,6 +131,17 @@ static int fail_step(train_job *j, train_result *r, gs_status status)
     return cli_fail_status(status, gs_context_error(j->ctx));
 }
 
+/* The scaler's sentence, with the weights by their names. */
+static const char *explain(const train_job *j, char text[512])
+{
+    gs_tensor *list = cli_resize(NULL, j->model->n * sizeof *list);
+    for (size_t i = 0; i < j->model->n; i++)
+        list[i] = (gs_tensor){.name = j->model->entries[i].name};
+    gs_scaler_explain(text, 512, gs_trainer_scaler(j->trainer), list, j->model->n);
+    free(list);
+    return text;
+}
+
 static int take_step(train_job *j, train_result *r)
 {
     const gs_batch *micro;
@@ -138,16 +150,17 @@ static int take_step(train_job *j, train_result *r)
     gs_train_row row;
     const double begin = train_now();
     double start = begin;
-    if (gs_loader_next(j->loader, &micro, &n, &error) != GS_OK) {
+    gs_status status = gs_loader_next(j->loader, &micro, &n, &error);
+    if (status != GS_OK) {
         r->ending = TRAIN_FAILED;
         if (j->comm.size > 1) /* the others wait for this rank, which has nothing */
             gs_trainer_step(j->trainer, NULL, 0, NULL);
-        return cli_failed("%s", error.text);
+        return cli_fail_status(status, &error);
     }
     lap(r, &start, TRAIN_DATA);
     gs_tape_exponents(gs_trainer_tape(j->trainer),
                       j->log && train_due(j->about.step + 1, j->o.telemetry_every));
-    const gs_status status = gs_trainer_step(j->trainer, micro, n, &row);
+    status = gs_trainer_step(j->trainer, micro, n, &row);
     if (status != GS_OK)
         return fail_step(j, r, status);
     start = train_now();
@@ -174,14 +187,11 @@ static int take_step(train_job *j, train_result *r)
     char why[512];
     if (row.report.verdict.action == GS_FAIL) {
         r->ending = TRAIN_FAILED;
-        return cli_failed(
-            "step %llu: %s", (unsigned long long)j->about.step,
-            gs_scaler_explain(why, sizeof why, gs_trainer_scaler(j->trainer), NULL, 0));
+        return cli_failed("step %llu: %s", (unsigned long long)j->about.step, explain(j, why));
     }
     const gs_health health = gs_scaler_health(gs_trainer_scaler(j->trainer));
     if (health == GS_STUCK && !r->stuck)
-        cli_warn("step %llu: %s", (unsigned long long)j->about.step,
-                 gs_scaler_explain(why, sizeof why, gs_trainer_scaler(j->trainer), NULL, 0));
+        cli_warn("step %llu: %s", (unsigned long long)j->about.step, explain(j, why));
     r->stuck = health == GS_STUCK;
     return CLI_GO;
 }

@@ -200,11 +200,12 @@ int train_dry_run(train_job *j)
         gs_error error = {0};
         gs_train_row row;
         const double start = train_now();
-        const bool read = gs_loader_next(j->loader, &micro, &n, &error) == GS_OK;
-        const int code = ranks_agree(read ? CLI_GO : cli_failed("%s", error.text), NULL);
+        gs_status status = gs_loader_next(j->loader, &micro, &n, &error);
+        const int code =
+            ranks_agree(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
         if (code != CLI_GO)
             return code;
-        const gs_status status = gs_trainer_step(j->trainer, micro, n, &row);
+        status = gs_trainer_step(j->trainer, micro, n, &row);
         if (status != GS_OK)
             return cli_fail_status(status, gs_context_error(j->ctx));
         best = fmin(best, train_now() - start);

@@ -48,8 +48,7 @@ int train_validate(train_job *j, double *loss, double *accuracy)
     }
     gs_loader_free(loader);
     /* a part of the items says nothing of all of them */
-    const int code =
-        ranks_agree(status == GS_OK ? CLI_GO : cli_failed("validation: %s", error.text), NULL);
+    const int code = ranks_agree(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
     if (code != CLI_GO)
         return code;
     if (gs_comm_sum(&j->comm, j->ctx, sums, 2) != GS_OK)

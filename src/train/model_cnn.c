@@ -144,11 +144,15 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
     const size_t most = 1 << 16, halvings = c->residual ? 1 : 1 << STAGES;
     if (c->height < halvings || c->width < halvings || c->height > most || c->width > most ||
         c->channels < 1 || c->channels > most)
-        return gsi_fail(&ctx->error, GS_ERANGE, "a cnn of images %zu by %zu with %zu channels",
-                        c->height, c->width, c->channels);
+        return gsi_fail(
+            &ctx->error, GS_ERANGE,
+            "a cnn takes images of %zu by %zu to %zu by %zu with 1 to %zu channels, not "
+            "%zu by %zu with %zu",
+            halvings, halvings, most, most, most, c->height, c->width, c->channels);
     if (c->filters < 2 || c->filters > most || c->classes < 2 || c->classes > 1 << 24)
-        return gsi_fail(&ctx->error, GS_ERANGE, "a cnn of %zu filters and %zu classes", c->filters,
-                        c->classes);
+        return gsi_fail(&ctx->error, GS_ERANGE,
+                        "a cnn has 2 to %zu filters and 2 to 2^24 classes, not %zu and %zu", most,
+                        c->filters, c->classes);
     if (c->residual && (c->height != c->width || c->height > 1020))
         return gsi_fail(&ctx->error, GS_ERANGE,
                         "the residual cnn takes square images up to 1020, not %zu by %zu",

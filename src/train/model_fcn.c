@@ -40,12 +40,17 @@ gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *co
     const size_t most = 1 << 16;
     if (c->height < 1 || c->width < 1 || c->height > most || c->width > most || c->channels < 1 ||
         c->channels > most)
-        return gsi_fail(&ctx->error, GS_ERANGE, "an fcn of images %zu by %zu with %zu channels",
-                        c->height, c->width, c->channels);
+        return gsi_fail(
+            &ctx->error, GS_ERANGE,
+            "an fcn takes images of 1 by 1 to %zu by %zu with 1 to %zu channels, not %zu "
+            "by %zu with %zu",
+            most, most, most, c->height, c->width, c->channels);
     if (c->layers < 1 || c->layers > 1000 || c->filters < 2 || c->filters > most ||
         c->classes < 2 || c->classes > 1 << 24)
-        return gsi_fail(&ctx->error, GS_ERANGE, "an fcn of %zu layers, %zu filters and %zu classes",
-                        c->layers, c->filters, c->classes);
+        return gsi_fail(&ctx->error, GS_ERANGE,
+                        "an fcn has 1 to 1000 layers, 2 to %zu filters and 2 to 2^24 classes, not "
+                        "%zu, %zu and %zu",
+                        most, c->layers, c->filters, c->classes);
     fcn *m = gsi_model_new(ctx, sizeof *m, 2 * (c->layers + 1), 0);
     if (!m)
         return GS_ENOMEM;

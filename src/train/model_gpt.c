@@ -134,8 +134,8 @@ gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *co
                         "%zu, %zu, %zu and %zu",
                         c->vocabulary, c->context, c->width, c->layers);
     if (c->heads < 1 || c->width % c->heads != 0)
-        return gsi_fail(&ctx->error, GS_ERANGE, "a width of %zu has no %zu heads", c->width,
-                        c->heads);
+        return gsi_fail(&ctx->error, GS_ERANGE, "a width of %zu cannot be shared by %zu heads",
+                        c->width, c->heads);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return gsi_fail(&ctx->error, GS_ERANGE, "dropout is 0 to below 1, not %g",
                         (double)c->dropout);

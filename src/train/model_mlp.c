@@ -37,8 +37,10 @@ gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *co
                         config->count);
     for (size_t i = 0; i < config->count; i++)
         if (config->sizes[i] < 1 + (size_t)(i > 0))
-            return gsi_fail(&ctx->error, GS_ERANGE, "size %zu of an mlp is %zu", i,
-                            config->sizes[i]);
+            return gsi_fail(
+                &ctx->error, GS_ERANGE,
+                "an mlp has an input or more and layers of 2 or more, not %zu in layer %zu",
+                config->sizes[i], i);
     mlp *m = gsi_model_new(ctx, sizeof *m, 2 * (config->count - 1), 0);
     if (!m)
         return GS_ENOMEM;
