@@ -295,7 +295,7 @@ stop()
     echo "exit code $code"
     [ $code -eq "$2" ] || [ $code -eq 0 ] # 0: it was faster than the signal
 }
-for signal in "INT 130" "TERM 143"; do
+for signal in "INT 130" "TERM 143" "HUP 129"; do
     check "SIG$signal" stop $signal
     check "resume" train_in stop --resume --checkpoint run --quiet
     check "the same bits" same stop

@@ -259,13 +259,43 @@ static void test_resume(void)
 
     /* files of others are not cut */
     gs_error error;
-    write_text(path_of(0, "notes.txt"), "dear diary\n");
-    config = (gs_logger_config){.json = paths[0], .resume = 1};
-    CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT && !log);
-    CHECK(strstr(error.text, "notes.txt: this is no log to go on with"));
-    config = (gs_logger_config){.csv = paths[0], .resume = 1};
-    CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT);
-    CHECK(strcmp(read_back(paths[0]), "dear diary\n") == 0);
+    char wide[2000]; /* a line longer than any of ours */
+    memset(wide, 'x', sizeof wide);
+    wide[sizeof wide - 1] = 0;
+    const char *const others[] = {"dear diary\n", "{\"name\": \"a\"}", "step,loss,other\n",
+                                  "step,loss,other", wide};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        write_text(path_of(0, "notes.txt"), others[i]);
+        config = (gs_logger_config){.json = paths[0], .resume = 1};
+        CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT && !log);
+        CHECK(strstr(error.text, "notes.txt: this is no log to go on with"));
+        config = (gs_logger_config){.csv = paths[0], .resume = 1};
+        CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT);
+        CHECK(strcmp(read_back(paths[0]), others[i]) == 0);
+    }
+
+    /* ours, cut in its first line */
+    write_text(path_of(0, "r.jsonl"), "{\"ev");
+    write_text(path_of(1, "r.csv"), "step,lo");
+    log = open_log((gs_logger_config){.json = paths[0], .csv = paths[1], .resume = 1});
+    CHECK(gs_logger_fresh(log));
+    gs_logger_close(log);
+    CHECK(strncmp(read_back(paths[1]), "step,loss,scale,", 16) == 0);
+
+    /* nor those that another run is writing */
+    log = open_log((gs_logger_config){.json = path_of(0, "w.jsonl")});
+    gs_logger_step(log, &step);
+    read_back(paths[0]);
+    for (int again = 0; again <= 1; again++) {
+        gs_logger *second;
+        config = (gs_logger_config){.json = paths[0], .resume = again};
+        CHECK(gs_logger_open(&second, &config, NULL, &error) == GS_ESTATE);
+        CHECK(strstr(error.text, "w.jsonl: another run is writing to it"));
+    }
+    gs_logger_close(log);
+    const size_t before = length;
+    read_back(paths[0]);
+    CHECK(length == before);
 
     /* nothing there to go on with */
     config = (gs_logger_config){.json = path_of(0, "new.jsonl"), .resume = 1, .step = 9};

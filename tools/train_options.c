@@ -144,9 +144,9 @@ static const cli_spec spec = {
     .name = "gradscale train",
     .about = "Trains a model in mixed precision with loss scaling. Without options a small "
              "convolutional network learns Fashion-MNIST in fp16.\n\n"
-             "Progress goes to standard error. SIGINT and SIGTERM end the run after the step that "
-             "is being taken, with a checkpoint if there is a folder for them, and the exit code "
-             "is 130 or 143; a second one ends it at once.",
+             "Progress goes to standard error. SIGINT, SIGTERM and SIGHUP end the run after the "
+             "step that is being taken, with a checkpoint if there is a folder for them, and the "
+             "exit code is 130, 143 or 129; a second one ends it at once.",
     .options = train_rows};
 
 static const train_options not_given = NOT_GIVEN;

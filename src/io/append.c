@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,16 +19,19 @@ gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_
     *file = (gsi_append){.fd = -1};
     gsi_show_path(file->path, path);
     struct stat about;
+    gs_status status = GS_OK;
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || fstat(fd, &about) != 0 ||
-        (S_ISREG(about.st_mode) && ftruncate(fd, (off_t)keep) != 0)) {
-        failed(path, "", error);
-        if (fd >= 0)
-            close(fd);
-        return GS_EIO;
-    }
-    file->fd = fd;
-    return GS_OK;
+    if (fd < 0 || fstat(fd, &about) != 0)
+        status = failed(path, "", error);
+    else if (S_ISREG(about.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        status = gsi_fail(error, GS_ESTATE, "%s: another run is writing to it", file->path);
+    else if (S_ISREG(about.st_mode) && ftruncate(fd, (off_t)keep) != 0)
+        status = failed(path, "", error);
+    if (status == GS_OK)
+        file->fd = fd;
+    else if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 void gsi_append_close(gsi_append *file)

@@ -10,7 +10,8 @@ typedef struct gsi_append {
     char path[GSI_SHOWN_PATH];
 } gsi_append;
 
-/* keep: bytes of a file that is there which stay; the rest is cut. */
+/* keep: bytes of a file that is there which stay; the rest is cut. The file is locked until it is
+ * closed: GS_ESTATE where another process or another of these has it. */
 gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_error *error);
 /* An error closes the file: it is reported once. */
 gs_status gsi_append_write(gsi_append *file, const void *bytes, size_t n, gs_error *error);

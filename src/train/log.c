@@ -6,6 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether it begins as a log of ours does, as far as it goes; one that was rotated begins with any
+ * line. */
+static bool is_log(FILE *file)
+{
+    static const char *const starts[] = {"{\"event\":\"", "{\"step\":"};
+    char has[16];
+    const size_t n = fread(has, 1, sizeof has, file);
+    bool ours = false;
+    for (size_t i = 0; i < GSI_COUNT(starts); i++) {
+        const size_t length = strlen(starts[i]);
+        ours |= memcmp(has, starts[i], n < length ? n : length) == 0;
+    }
+    rewind(file);
+    return ours;
+}
+
 /* Bytes of the JSON log that are whole lines. */
 static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
 {
@@ -14,9 +30,8 @@ static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
     if (!file)
         return GS_OK;
     uint64_t at = 0;
-    int c = getc(file);
-    const bool ours = c == EOF || c == '{';
-    for (; ours && c != EOF; c = getc(file)) {
+    const bool ours = is_log(file);
+    for (int c; ours && (c = getc(file)) != EOF;) {
         at++;
         if (c == '\n')
             *keep = at;
@@ -37,15 +52,15 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
     gsi_log_header(l);
     bool ours = !l->line.lost, header = true;
     while (ours && fgets(row, sizeof row, file)) {
-        const size_t length = strlen(row);
-        if (length == 0 || row[length - 1] != '\n')
-            break;
-        if (header)
-            ours = length == l->line.n + 1 && memcmp(row, l->line.text, l->line.n) == 0;
-        else if (strtoull(row, NULL, 10) > step)
+        const size_t length = strcspn(row, "\n");
+        const bool whole = row[length] == '\n';
+        if (header) /* as far as it goes */
+            ours = length > 0 && (whole ? length == l->line.n : length < l->line.n) &&
+                   memcmp(row, l->line.text, length) == 0;
+        if (!whole || (!header && strtoull(row, NULL, 10) > step))
             break;
         header = false;
-        *keep += length;
+        *keep += length + 1;
     }
     fclose(file);
     l->line.n = 0;
