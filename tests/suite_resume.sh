@@ -81,6 +81,16 @@ check "epochs of a config file" exits 0 $gpt --config conf
 check "once more, over the checkpoint's steps" exits 0 $gpt --config conf --resume
 check "and more of them" exits 0 $gpt --config conf --resume --epochs 0.02
 check "as the command line has it" grep -q 'steps [0-9]* (was [0-9]*)$' out
+cat text >>more
+check "of some data" exits 0 $gpt --data more --steps 2 --checkpoint grown
+cat text >>more
+check "that has grown" exits 0 --resume --checkpoint grown --steps 3
+check "is told of" grep -Eqx 'resumed    after step 2, with steps 3 \(was 2\), [0-9]+ items of data \(was [0-9]+\)' out
+here=$(awk 'BEGIN { for (i = 0; i < 2000; i++) printf "./" }')
+check "options that a checkpoint has no room for" exits 2 $gpt --steps 2 --checkpoint long --name "$here" \
+    --log "${here}l" --csv "${here}c" --report "${here}r" --tensorboard "${here}t"
+check "are told of" grep -qx 'gradscale: --checkpoint: the options are longer than the 16383 bytes .*' err
+check "make no folder for it" test ! -e long -a ! -e t
 check "nothing to resume" exits 0 $gpt --resume --checkpoint new --steps 2
 check "is told of" grep -qx 'resumed    nothing: new has no checkpoint yet' out
 

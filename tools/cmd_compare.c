@@ -175,10 +175,11 @@ static int write_config(const char *path)
     if (!f || fclose(f) != 0)
         return cli_failed("out of memory");
     int code = CLI_GO;
-    if (given.resume && access(path, F_OK) == 0 && !holds(path, text, length))
+    const bool there = given.resume && access(path, F_OK) == 0;
+    if (there && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
-    f = code == CLI_GO ? fopen(path, "w") : NULL;
-    if (code == CLI_GO && !f)
+    f = there ? NULL : fopen(path, "w");
+    if (!there && !f)
         code = cli_fail("%.120s: %s", path, strerror(errno));
     const bool written = f && fwrite(text, 1, length, f) == length;
     if (f && (fclose(f) != 0 || !written))

@@ -102,6 +102,7 @@ static int load(train_job *j, const char *checkpoint)
 {
     gs_error error = {0};
     const gs_scaler scaler = *gs_trainer_scaler(j->trainer);
+    const uint64_t epoch = j->about.epoch;
     j->about.model = j->line;
     gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
     if (status == GS_OK)
@@ -110,6 +111,12 @@ static int load(train_job *j, const char *checkpoint)
         return cli_fail_status(status, &error);
     j->about.config = j->config;
     j->about.model = j->line;
+    if (j->about.epoch != epoch) { /* the order of its items is another one, too */
+        const size_t used = strlen(j->changes);
+        snprintf(j->changes + used, sizeof j->changes - used, "%s%llu items of data (was %llu)",
+                 used ? ", " : "", (unsigned long long)epoch, (unsigned long long)j->about.epoch);
+        j->about.epoch = epoch;
+    }
     if (j->o.steps < j->about.step)
         return cli_fail("%.120s is at step %llu already: it cannot end at step %llu (--steps or "
                         "--epochs)",
@@ -172,7 +179,11 @@ int train_job_make(train_job *j, const char *checkpoint)
     code = ranks_agree(make_loader(j), NULL);
     if (code != CLI_GO)
         return code;
-    j->about = (gs_checkpoint){.config = j->config, .model = j->line, .best = (double)NAN};
+    const uint64_t items = j->info->items[GS_SPLIT_TRAIN];
+    j->about = (gs_checkpoint){.config = j->config,
+                               .model = j->line,
+                               .epoch = items == UINT64_MAX ? 0 : items,
+                               .best = (double)NAN};
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
 }
 
@@ -201,6 +212,9 @@ static int open_saver(train_job *j, const char *checkpoint)
         if (utf8_length(c) == 0) /* the files are JSON: the first one would fail */
             return cli_fail("--checkpoint: an option is not valid UTF-8 and cannot be saved: %.60s",
                             line_of(j->config, c, path));
+    if (strlen(j->config) >= GS_CHECKPOINT_CONFIG)
+        return cli_fail("--checkpoint: the options are longer than the %d bytes for them in a file",
+                        GS_CHECKPOINT_CONFIG - 1);
     gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
     if (status != GS_OK)
         return fail_opening(status, &error);

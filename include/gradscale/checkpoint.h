@@ -30,6 +30,7 @@ extern "C" {
 typedef struct gs_checkpoint {
     uint64_t step;      /* steps taken */
     uint64_t items;     /* of data consumed: gs_loader_position */
+    uint64_t epoch;     /* items of the data: those of an epoch; 0: endless, or not said */
     const char *config; /* any text of yours, `key = value` lines; NULL: empty */
     const char *model;  /* a line that must be equal to load: "gpt layers=6 ..."; NULL: empty */
     double best;        /* validation value so far; NaN: none */

@@ -184,6 +184,7 @@ static const struct {
 #define AT(member) offsetof(gsi_facts, member)
     {"step", AT(about.step), U64},
     {"items", AT(about.items), U64},
+    {"epoch", AT(about.epoch), U64},
     {"best", AT(about.best), F64},
     {"best_step", AT(about.best_step), U64},
     {"waits", AT(about.waits), U64},
