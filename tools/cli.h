@@ -233,8 +233,10 @@ void cli_table_cell(cli_table *table, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_table_line(cli_table *table); /* an empty line, between groups of rows */
 void cli_table_print(cli_table *table, FILE *to);
 
-/* A line with a bar, the text and the time left; on stderr, only if that is a terminal, a few
- * times a second. There is one such line; errors clear it first. */
+/* A line with a bar, the text and the time left; on stderr, only if that is a terminal which can
+ * rewrite a line, a few times a second. There is one such line; errors and cli_progress_end clear
+ * it, and the next call goes on with it: it begins anew with another total, or with less done. */
+bool cli_has_progress(void);
 void cli_progress(double done, double total, const char *format, ...) CLI_PRINTF(3, 4);
 void cli_progress_end(void);
 

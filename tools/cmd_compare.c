@@ -241,7 +241,7 @@ static void find_done(compare_all *c)
 static void trial_ended(const compare_all *c, compare_trial *t)
 {
     read_log(t);
-    if (t->ending == COMPARE_DONE && !c->quiet && !isatty(STDERR_FILENO))
+    if (t->ending == COMPARE_DONE && !c->quiet && !cli_has_progress())
         fprintf(stderr, "%s: loss %.4f, %.1f s\n", t->name, t->has.loss, t->seconds);
     else if (t->ending == COMPARE_FAILED)
         cli_warn("%s: %s", t->name, t->reason);

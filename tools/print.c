@@ -248,6 +248,7 @@ void cli_table_print(cli_table *t, FILE *to)
 
 static struct {
     bool shown;
+    double done, total;    /* of the last call */
     double started, drawn; /* seconds */
 } bar;
 
@@ -264,15 +265,22 @@ static int terminal_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+bool cli_has_progress(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
 void cli_progress(double done, double total, const char *format, ...)
 {
     static const double interval = 0.1; /* s: what the eye can follow */
-    const char *term = getenv("TERM");
-    if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+    if (!cli_has_progress())
         return;
     const double t = now();
-    if (bar.started == 0)
+    if (total != bar.total || done < bar.done) /* of something else */
         bar.started = t;
+    bar.total = total;
+    bar.done = done;
     if (bar.shown && t - bar.drawn < interval && done < total)
         return;
     bar.drawn = t;
@@ -296,9 +304,10 @@ void cli_progress(double done, double total, const char *format, ...)
     char whole[640];
     const int columns = terminal_width(), length = columns < 100 ? 10 : 20;
     const int filled = (int)(part * length);
+    const int room = columns - 1 - (length + 9) - (int)strlen(left); /* the text is what is cut */
     static const char hashes[] = "####################", dots[] = "....................";
-    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %s%s", filled, hashes, length - filled, dots,
-             (int)(100 * part), text, left);
+    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %.*s%s", filled, hashes, length - filled, dots,
+             (int)(100 * part), room > 0 ? room : 0, text, left);
     fprintf(stderr, "\r%.*s\033[K", columns - 1, whole);
     fflush(stderr);
 }
@@ -308,5 +317,4 @@ void cli_progress_end(void)
     if (bar.shown)
         fputs("\r\033[K", stderr);
     bar.shown = false;
-    bar.started = 0;
 }

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char *const units[] = {"images", "tokens", "images"}; /* by task */
 
@@ -90,14 +89,6 @@ void train_show_heading(const train_job *j)
 
 /* ---- progress ---- */
 
-static bool is_terminal(void)
-{
-    static int known = -1;
-    if (known < 0)
-        known = isatty(STDERR_FILENO);
-    return known;
-}
-
 static uint64_t skipped_of(const train_job *j)
 {
     const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
@@ -113,14 +104,15 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
     static double last;
     char scale[48];
     const double time = train_now();
+    const bool bar = cli_has_progress();
     if (last == 0)
         last = time;
-    if (!is_terminal() && time - last < interval)
+    if (!bar && time - last < interval)
         return;
-    last = is_terminal() ? last : time;
+    last = time;
     const unsigned long long n = step->step, all = j->o.steps, skipped = skipped_of(j);
     scale_text(scale, step->scale);
-    if (is_terminal())
+    if (bar)
         cli_progress((double)(n - r->first), (double)(all - r->first),
                      "%llu/%llu  loss %.4f  scale %s  skip %llu  %.0f/s", n, all, r->shown, scale,
                      skipped, 1 / r->pace);
