@@ -259,6 +259,15 @@ printf '\357\273\277steps = 7\r\n\tseed=3 # x\nname = "q\\"\\\\n#"\n\nset = eps=
 check "the command line wins" grep -qx 'seed = 4' "$tmp/printed"
 check "in lists too" test "$(grep '^set' "$tmp/printed")" = 'set = eps=0.0001' -o "$(grep '^set' "$tmp/printed")" = 'set = eps=1e-4'
 check "quotes survive" grep -qxF 'name = q"\n#' "$tmp/printed"
+# kept NAME: what printf makes of it is read as it was written
+kept()
+{
+    "$gs" train $mlp --name "$(printf "$1.")" --print-config >"$tmp/kept" &&
+        "$gs" train --config "$tmp/kept" --print-config | diff "$tmp/kept" -
+}
+for name in 'a\001b' '\033[31mred' 'a\177b' 'a\nb' 'a\rb' '\rb' 'a\tb' '"' '\\"' 'a\\' 'a\\x41' '# a' 'a # b' ' a' '='; do
+    check "a name as $name" kept "$name"
+done
 check "epochs win over steps" sh -c "'$gs' train --config '$tmp/conf' --epochs 2 --print-config | grep -qx 'steps = 6'"
 
 # ---- stopped and resumed ----

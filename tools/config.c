@@ -2,10 +2,11 @@
  *
  *     # a remark
  *     model = gpt                 # another
- *     name  = "a # that is none"  in quotes \" \\ \n stand for what they do in C
+ *     name  = "a # that is none"  in quotes \" \\ \n \x1b stand for what they do in C
  *     set   = lr=1e-3             a list: a line an item */
 #include "cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,12 @@ static char *new_text(size_t size)
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
+/* What no line may have in it as it is. */
+static bool is_control(char c)
+{
+    return ((unsigned char)c < ' ' && c != '\t' && c != '\r') || c == 0x7F;
+}
+
 static char *skip_blanks(char *s)
 {
     while (is_blank(*s))
@@ -45,7 +52,13 @@ static char *unquote(char *s)
         s += escaped;
         if (!*s)
             return NULL;
-        *to++ = escaped && *s == 'n' ? '\n' : *s;
+        if (escaped && *s == 'x' && isxdigit((unsigned char)s[1]) &&
+            isxdigit((unsigned char)s[2])) {
+            *to++ = (char)strtol((const char[]){s[1], s[2], 0}, NULL, 16);
+            s += 2;
+        } else {
+            *to++ = escaped && *s == 'n' ? '\n' : *s;
+        }
     }
     s = skip_blanks(s + 1);
     *to = 0;
@@ -135,7 +148,7 @@ static int read_lines(const cli_option *rows, char *text, size_t length, const c
         r.line++;
         *stop = 0;
         for (const char *c = s; c < stop; c++)
-            if (((unsigned char)*c < ' ' && *c != '\t' && *c != '\r') || *c == 0x7F)
+            if (is_control(*c))
                 return cli_fail("%.120s:%zu: byte 0x%02x in it: this is not a text file", name,
                                 r.line, (unsigned)(unsigned char)*c);
         code = read_line(&r, s);
@@ -189,16 +202,17 @@ static void write_pair(void *user, const char *key, const char *value)
 {
     FILE *to = user;
     const size_t n = strlen(value);
-    bool quotes = n == 0 || strchr("\" \t", value[0]) || is_blank(value[n - 1]) ||
-                  value[0] == '#' || strchr(value, '\n');
+    bool quotes = n == 0 || strchr("\" \t\r#", value[0]) || is_blank(value[n - 1]);
     for (const char *c = value; *c; c++)
-        quotes |= *c == '#' && c > value && is_blank(c[-1]);
+        quotes |= is_control(*c) || (*c == '#' && c > value && is_blank(c[-1]));
     fprintf(to, "%s = %s", key, quotes ? "\"" : "");
-    for (const char *c = value; *c; c++) {
-        if (quotes && (*c == '"' || *c == '\\'))
-            fputc('\\', to);
-        fputs(quotes && *c == '\n' ? "\\n" : (const char[]){*c, 0}, to);
-    }
+    for (const char *c = value; *c; c++)
+        if (*c == '\n')
+            fputs("\\n", to);
+        else if (is_control(*c))
+            fprintf(to, "\\x%02x", (unsigned)*c);
+        else
+            fprintf(to, quotes && (*c == '"' || *c == '\\') ? "\\%c" : "%c", *c);
     fprintf(to, "%s\n", quotes ? "\"" : "");
 }
 
