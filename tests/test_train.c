@@ -445,14 +445,21 @@ static void test_bad_input(void)
     job_free(&untouched);
 }
 
+static gs_value *no_segment(const void *args, gs_tape *t, gs_value *x)
+{
+    (void)args, (void)t, (void)x;
+    return NULL;
+}
+
 /* Operations name themselves and both shapes. */
 static void test_bad_shapes(void)
 {
     gs_context *ctx;
     gs_tape *t;
     CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
-    CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0}) == GS_OK);
+    CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0, .recompute = 1}) == GS_OK);
     static const float zeros[256];
+    double wide[4] = {0};
     gs_running running = {0};
 #define IN(...)                                                                  \
     gs_input(t, GS_F32, (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
@@ -511,6 +518,19 @@ static void test_bad_shapes(void)
     BAD(gs_avg_pool(t, IN(4, 5), 2, 2), "avg_pool", "[4 5]");
     BAD(gs_reshape(t, IN(4, 5), 5, (const size_t[]){1, 1, 1, 4, 5}), "reshape", "5 dimensions");
     BAD(gs_param(t, NULL), "weight is missing");
+    BAD(gs_param(t, &(gs_weight){"w1", 1, 4, (void *)wide, GS_F64, NULL, 0, NULL, 0, 0}), "w1",
+        "f32");
+    BAD(gs_param(t, &(gs_weight){"w2", 1, 4, (char *)wide + 1, GS_F32, NULL, 0, NULL, 0, 0}), "w2",
+        "aligned");
+    BAD(gs_param(t, &(gs_weight){"w3", 1, 4, wide, GS_F32, NULL, 0, wide, (gs_dtype)77, 0}), "w3");
+    BAD(gs_param(t, &(gs_weight){"w4", 1, 4, wide, GS_F32, wide, GS_F64, NULL, 0, 0}), "w4");
+    BAD(gs_attention(t, IN(1, 4, 12), SIZE_MAX / 3 * 2 + 1), "attention"); /* 3 * heads is 1 */
+    BAD(gs_relu(t, NULL), "NULL");
+    BAD(gs_linear(t, NULL, NULL, NULL), "NULL");
+    BAD(gs_linear(t, IN(4, 5), NULL, NULL), "NULL");
+    BAD(gs_add(t, IN(4, 5), NULL), "NULL");
+    BAD(gs_embedding(t, NULL, (const int32_t[]){0}, 1), "NULL");
+    BAD(gs_recompute(t, IN(4, 5), no_segment, NULL, 0), "NULL");
     BAD(gs_param(t, &(gs_weight){.name = "w0", .rows = 0, .cols = 4}), "w0", "empty");
     BAD(gs_input(t, GS_F32, 5, (const size_t[]){1, 1, 1, 1, 1}, zeros), "5 dimensions");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, NULL), "no data");
@@ -668,7 +688,7 @@ static void test_wgrad(void)
             h.wgrad_f32 = wide;
             job j = job_new(&h);
             step(&j, GPT, 0);
-            for (size_t i = 2; i < j.model->n; i++) { /* the first two are embeddings */
+            for (size_t i = 2; i < j.model->n; i++) { /* of embeddings: test_grads.c */
                 const gs_weight *w = &j.model->weights[i];
                 const bool norm = strstr(w->name, "ln_");
                 size_t fit = 0, n = w->rows * w->cols;

@@ -235,7 +235,7 @@ gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
     qkv = gsi_low(tape, qkv);
     if (gsi_poisoned(tape, qkv))
         return qkv;
-    if (qkv->rank != 3 || heads == 0 || qkv->shape[2] % (3 * heads) != 0)
+    if (qkv->rank != 3 || heads == 0 || heads > qkv->shape[2] || qkv->shape[2] % (3 * heads) != 0)
         return gsi_poison(tape, GS_ESIZE, "attention: qkv is %s, for %zu heads",
                           gsi_shape(shape, qkv), heads);
     gs_value *out = gsi_value(tape, qkv->dtype, 3,
