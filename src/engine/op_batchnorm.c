@@ -114,6 +114,7 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
         op->mean = l.mean;
         op->rstd = l.rstd;
         gsi_keep(x);
+        gsi_keep(gamma);
     }
     return y;
 }

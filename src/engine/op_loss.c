@@ -62,6 +62,8 @@ typedef struct cross_entropy_op {
     const int32_t *targets;
     float *lse;      /* [rows] */
     size_t counting; /* rows whose target is not negative */
+    bool in_place;   /* the gradient takes the place of the logits */
+    bool gone;       /* and has taken it */
 } cross_entropy_op;
 
 static uint32_t cross_entropy_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -116,19 +118,26 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
         op->targets = targets;
         op->lse = lse;
         op->counting = counting;
+        /* Logits that the step made, and that no backward to come after this one reads. */
+        op->in_place = !gsi_root(logits)->kept && !gsi_root(logits)->weight;
+        gsi_keep(logits);
     }
     return loss;
 }
 
 void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
 {
-    const cross_entropy_op *op = (const cross_entropy_op *)record;
+    cross_entropy_op *op = (cross_entropy_op *)record;
     gs_value *logits = record->in[0];
     const size_t cols = logits->shape[logits->rank - 1];
     const float seed = *(const float *)record->out->grad;
     gsi_draft to = {{logits->data, logits->dtype, NULL}, NULL};
-    /* Logits that no other backward reads, and that the step made, give up their place. */
-    const bool in_place = !gsi_root(logits)->kept && !gsi_root(logits)->weight && !logits->buffer;
+    const bool in_place = op->in_place && !logits->buffer;
+    if (op->gone) {
+        gsi_poison(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
+        return;
+    }
+    op->gone = in_place;
     if (in_place)
         gsi_adopt(t, logits, logits->data);
     else if (!gsi_draft_begin(t, logits, &to))
