@@ -185,16 +185,17 @@ void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 /* A value without data. */
 static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 {
+    char text[96];
     gs_value *v = gsi_step_new(t, 1, sizeof *v);
     if (!v)
         return &t->poison;
     *v = (gs_value){.dtype = dtype, .rank = rank, .count = 1};
+    bool fits = true;
     for (int i = 0; i < rank; i++) {
         v->shape[i] = shape[i];
-        if (!gsi_mul_size(&v->count, v->count, shape[i]))
-            return gsi_poison(t, GS_ESIZE, "a shape of %d dimensions is too large", rank);
+        fits &= gsi_mul_size(&v->count, v->count, shape[i]);
     }
-    return v;
+    return fits ? v : gsi_poison(t, GS_ESIZE, "a shape of %s is too large", gsi_shape(text, v));
 }
 
 gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)

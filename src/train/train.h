@@ -26,7 +26,8 @@ struct gs_trainer {
 
 /* ---- trainer.c: what the step is not to be read with ---- */
 
-/* That there are items, and a micro-batch without is named. A rank among others may have none. */
+/* That the model is this trainer's, that there are items, and a micro-batch without is named. A
+ * rank among others may have none. */
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n);
 /* Of the dropout of micro-batch i of this step on this rank. */
 uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i);
