@@ -131,9 +131,9 @@ static gsi_limits any_limits(fill_kind kind)
     const uint32_t b = gsi_top(gsi_magnitude(any_code(GS_F32, kind)) + 1);
     switch (below(4)) {
     case 0:
-        return (gsi_limits){0, 0};
+        return (gsi_limits){0, 0, GSI_F32_INF};
     case 1:
-        return a < b ? (gsi_limits){a, b} : (gsi_limits){b, a};
+        return a < b ? (gsi_limits){a, b, GSI_F32_INF} : (gsi_limits){b, a, GSI_F32_INF};
     default:
         return gsi_limits_of(below(2) ? GS_F16 : GS_BF16);
     }

@@ -151,8 +151,8 @@ check "a schedule" refuses "--schedule: schedule cannot be sine: constant, linea
 check "what to do" refuses \
     "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
     $mlp --on-overflow panic
-check "one file for two" refuses "--log and --csv are the same file" $mlp --log x --csv x
-check "one file, two names" refuses "--log and --csv are the same file" $mlp --log ./x --csv x
+check "one file for two" refuses "--log and --csv are the same file" $mlp --log "$tmp/x" --csv "$tmp/x"
+check "one file, two names" refuses "--log and --csv are the same file" $mlp --log "$tmp/./x" --csv "$tmp/x"
 check "a checkpoint without UTF-8" refuses \
     "--checkpoint: an option is not valid UTF-8 and cannot be saved: name = a?" \
     $mlp --name "$(printf 'a\377')" --steps 3 --checkpoint "$tmp/latin"

@@ -97,4 +97,24 @@ static void sweep_type(gs_dtype type)
 static void test_f16(void) { sweep_type(GS_F16); }
 static void test_bf16(void) { sweep_type(GS_BF16); }
 
-TESTS({"f16", test_f16}, {"bf16", test_bf16})
+/* A limit is the first magnitude that narrows to a code; the one below it does not reach it. */
+static void check_limit(uint32_t limit, uint32_t code, gsi_row row)
+{
+    CHECK(gsi_narrow(limit, row, GSI_NEAREST, false) == code);
+    CHECK(gsi_narrow(limit - 1, row, GSI_NEAREST, false) == code - 1);
+}
+
+static void test_limits(void)
+{
+    static const gs_dtype types[] = {GS_F16, GS_BF16};
+    const gsi_row rows[] = {GSI_ROW_F16, GSI_ROW_BF16};
+    for (int i = 0; i < 2; i++) {
+        const gsi_limits limits = gsi_limits_of(types[i]);
+        const uint32_t inf = gsi_narrow(GSI_F32_INF, rows[i], GSI_NEAREST, false);
+        check_limit(limits.flushed, 1, rows[i]);
+        check_limit(limits.subnormal, 1u << rows[i].mbits, rows[i]);
+        check_limit(limits.overflow, inf, rows[i]);
+    }
+}
+
+TESTS({"f16", test_f16}, {"bf16", test_bf16}, {"limits", test_limits})

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 
 #define WIDTH         8
-#define TARGET        __attribute__((target("avx2,f16c,fma,popcnt")))
+#define TARGET        __attribute__((target("avx2,f16c,fma")))
 #define MR            6
 #define NR            16
 #define MR_ROOM       8
@@ -62,14 +62,14 @@ INLINE __m128i to_half(vu u, gs_dtype type)
     return _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
 }
 
-INLINE vi store(void *dst, gs_dtype type, vi u, size_t n)
+INLINE void store(void *dst, gs_dtype type, vi u, size_t n)
 {
     if (type == GS_F32) {
         if (n >= WIDTH)
             _mm256_storeu_si256(dst, (__m256i)u);
         else
             _mm256_maskstore_epi32(dst, first(n), (__m256i)u);
-        return u;
+        return;
     }
     const __m128i h = to_half((vu)u, type);
     if (n >= WIDTH) {
@@ -80,12 +80,6 @@ INLINE vi store(void *dst, gs_dtype type, vi u, size_t n)
         for (size_t k = 0; k < n; k++)
             ((uint16_t *)dst)[k] = part[k];
     }
-    return (vi)widen(h, type);
-}
-
-INLINE unsigned count_lanes(vi mask)
-{
-    return (unsigned)_mm_popcnt_u32((unsigned)_mm256_movemask_ps((__m256)mask));
 }
 
 /* ---- transposing ---- */

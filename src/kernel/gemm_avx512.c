@@ -5,7 +5,7 @@
 #include <immintrin.h>
 
 #define WIDTH         16
-#define TARGET        __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma,popcnt")))
+#define TARGET        __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma")))
 #define MR            14
 #define NR            32
 #define MR_ROOM       16
@@ -48,25 +48,19 @@ INLINE __m256i to_bf16(vu u)
     return _mm512_cvtepi32_epi16((__m512i)((u + 0x7FFF + (u >> 16 & 1)) >> 16));
 }
 
-INLINE vi store(void *dst, gs_dtype type, vi u, size_t n)
+INLINE void store(void *dst, gs_dtype type, vi u, size_t n)
 {
     if (type == GS_F32) {
         if (n >= WIDTH)
             _mm512_storeu_si512(dst, (__m512i)u);
         else
             _mm512_mask_storeu_epi32(dst, first(n), (__m512i)u);
-        return u;
+        return;
     }
     const __m256i h =
         type == GS_BF16 ? to_bf16((vu)u)
                         : _mm512_cvtps_ph((__m512)u, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm256_mask_storeu_epi16(dst, first(n), h);
-    return (vi)widen(h, type);
-}
-
-INLINE unsigned count_lanes(vi mask)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_movepi32_mask((__m512i)mask));
 }
 
 /* ---- transposing ---- */

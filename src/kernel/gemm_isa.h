@@ -8,9 +8,7 @@
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
- *     vi store(dst, type, u, n)                 n elements, u their bits, no NaN but the canonical;
- *                                               returns what is stored, as f32
- *     unsigned count_lanes(vi mask)             lanes that are not 0
+ *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
  *     #define TURNED_HALVES                     columns of halves turned at once; of f32, WIDTH
  *     void turn(turned *t, src, stride, type)   WIDTH rows of so many columns
@@ -25,11 +23,12 @@
 #define GSI_KERNEL_GEMM_ISA_H
 
 #include "kernel/gemm.h"
+#include "kernel/tally.h"
 
 enum { VECS = NR / WIDTH };
 
 INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
-INLINE void store_whole(float *p, vf x) { (void)store(p, GS_F32, (vi)x, WIDTH); }
+INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }
 
 /* ---- packing ---- */
 
@@ -322,36 +321,18 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
-/* sum: before rounding; stored: after; both as f32. Magnitudes are signed numbers, too. */
-INLINE vi count(vi amax, vi sum, vi stored, vi in, const gsi_finish *f)
-{
-    const vi mag = sum & INT32_MAX, top = stored & INT32_MAX;
-    const vi low = mag < (int32_t)f->limits.flushed, sub = mag < (int32_t)f->limits.subnormal;
-    const vi bad = top >= (int32_t)GSI_F32_INF;
-    if (count_lanes((sub | bad) & in)) {
-        gsi_counts *c = f->counts;
-        const vi zero = mag == 0, nan = top > (int32_t)GSI_F32_INF;
-        c->zero += count_lanes(zero & in);
-        c->flushed += count_lanes(low & ~zero & in);
-        c->subnormal += count_lanes(sub & ~low & in);
-        c->nan += count_lanes(nan & in);
-        c->inf += count_lanes(bad & ~nan & in);
-    }
-    const vi size = top & ~bad & in, more = size > amax;
-    return (size & more) | (amax & ~more);
-}
-
 /* -0 is what changes no number when it is added. */
 INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
                        const gs_dtype type, const bool beta, const bool counted)
 {
     const float *const row = f->row;
     const size_t stride = f->stride * gsi_size_of(type);
-    vi amax = {0};
+    tally t = {0};
     for (size_t j = 0; j < n; j += WIDTH) {
         char *out = (char *)c + j * gsi_size_of(type);
         const size_t left = n - j;
-        const vi in = first_lanes(left);
+        const vi size = first_lanes(left) & INT32_MAX;
+        t.spare += left < WIDTH ? (WIDTH - left) * m : 0;
         const vf column = f->column ? load(f->column, j, GS_F32, left) : splat(-0.0f);
         for (size_t i = 0; i < m; i++, out += stride) {
             vf sum = load_whole(sums + i * NR + j) + column + splat(row ? row[i] : -0.0f);
@@ -359,15 +340,13 @@ INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi
                 sum = mul_add(splat(f->beta), load(out, 0, type, left), sum);
             const vi nan = is_nan(sum);
             const vi u = ((vi)sum & ~nan) | (nan & (int32_t)(GSI_F32_INF | 0x400000));
-            const vi stored = store(out, type, u, left);
+            store(out, type, u, left);
             if (counted)
-                amax = count(amax, u, stored, in, f);
+                tally_add(&t, u & size, &f->limits);
         }
     }
     if (counted)
-        for (int i = 0; i < WIDTH; i++)
-            if (f->counts->amax < (uint32_t)amax[i])
-                f->counts->amax = (uint32_t)amax[i];
+        tally_end(&t, f->counts, type);
 }
 
 INLINE void finish_type(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,

@@ -61,28 +61,25 @@ INLINE uint16x4_t to_half(vu u, gs_dtype type)
     return vmovn_u32((uint32x4_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16));
 }
 
-INLINE vi store(void *dst, gs_dtype type, vi u, size_t n)
+INLINE void store(void *dst, gs_dtype type, vi u, size_t n)
 {
     if (type == GS_F32) {
         uint32_t part[WIDTH];
         if (n >= WIDTH) {
             vst1q_f32(dst, (float32x4_t)u);
-            return u;
+            return;
         }
         vst1q_u32(part, (uint32x4_t)u);
         for (size_t k = 0; k < n; k++)
             ((float *)dst)[k] = gsi_float(part[k]);
-        return u;
+        return;
     }
     const uint16x4_t h = to_half((vu)u, type);
     uint16_t part[WIDTH];
     vst1_u16(part, h);
     for (size_t k = 0; k < WIDTH && k < n; k++)
         ((uint16_t *)dst)[k] = part[k];
-    return (vi)widen(h, type);
 }
-
-INLINE unsigned count_lanes(vi mask) { return vaddvq_u32(vshrq_n_u32((uint32x4_t)mask, 31)); }
 
 /* ---- transposing ---- */
 

@@ -214,8 +214,7 @@ static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
     return (gsi_finish){.dtype = g->c.dtype,
                         .stride = g->c.stride,
                         .beta = g->beta,
-                        .limits = g->c.dtype == GS_F32 ? (gsi_limits){1, 0x00800000}
-                                                       : gsi_limits_of(g->c.dtype),
+                        .limits = gsi_limits_of(g->c.dtype),
                         .counts = counts};
 }
 

@@ -22,10 +22,12 @@ typedef struct gsi_counts {
     size_t first_bad; /* n if none */
 } gsi_counts;
 
-/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format:
- * 0 < flushed <= subnormal <= GSI_F32_INF, or both 0 to count neither. */
+/* The magnitudes, as f32 bits, below which a value rounds to zero or to a subnormal of a format,
+ * and from which on it rounds to Inf: 0 < flushed <= subnormal <= overflow <= GSI_F32_INF. Kernels
+ * that count take flushed = subnormal = 0 too, to count neither. */
 typedef struct gsi_limits {
     uint32_t flushed, subnormal; /* 0 < mag < flushed; flushed <= mag < subnormal */
+    uint32_t overflow;
 } gsi_limits;
 
 typedef uint32_t gsi_convert_fn(void *dst, const void *src, size_t n, bool stream);
@@ -117,7 +119,17 @@ gsi_axpy_fn *gsi_axpy_for(const gsi_kernels *k, gs_dtype from);
 gsi_convert_fn *gsi_convert_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
 gsi_stochastic_fn *gsi_stochastic_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
 
-gsi_limits gsi_limits_of(gs_dtype half);
+gsi_limits gsi_limits_of(gs_dtype type); /* f32, f16 or bf16 */
+
+/* The magnitude that is stored for one. It grows with it: the largest stored is the largest,
+ * rounded. */
+static inline uint32_t gsi_rounded(uint32_t magnitude, gs_dtype type)
+{
+    if (type == GS_F32)
+        return magnitude;
+    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+    return gsi_widen(gsi_narrow(magnitude, row, GSI_NEAREST, false), row);
+}
 
 /* Pairwise fold of the lanes, shared by all variants; Inf if `top` says that not all was finite. */
 double gsi_fold(double lanes[GSI_LANES], uint32_t top);

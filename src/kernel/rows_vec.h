@@ -19,6 +19,7 @@
 
 #include "kernel/math.h"
 #include "kernel/rows.h"
+#include "kernel/tally.h"
 
 enum { LANES = GSI_LANES, VECS = LANES / WIDTH };
 
@@ -114,93 +115,28 @@ INLINE pack cut(pack x, size_t m, float fill)
 
 /* ---- stores ---- */
 
-/* What is counted, lane by lane, of the magnitudes before rounding. */
-typedef struct tally {
-    vi inf, nan, zero, flushed, subnormal;
-    vi amax;      /* of what stays finite */
-    size_t spare; /* lanes that held no element: they count as zeros */
-    gsi_limits limits;
-} tally;
-
 /* A destination, and the largest magnitude before rounding. The tally, if anything is counted, is
  * a pointer so that the rest can live in registers. */
 typedef struct sink {
     gsi_out out;
     vi top;
     tally *tally;
+    gsi_limits limits;
 } sink;
 
 INLINE sink sink_of(gsi_out out, tally *t)
 {
-    const gsi_limits f32 = {1, 0x00800000};
     if (out.counts)
-        *t = (tally){.limits = out.type == GS_F32 ? f32 : gsi_limits_of(out.type)};
-    return (sink){.out = out, .top = (vi){0}, .tally = t};
+        *t = (tally){0};
+    return (sink){.out = out, .top = (vi){0}, .tally = t, .limits = gsi_limits_of(out.type)};
 }
 
-/* Stored as Inf from here on. */
-INLINE uint32_t overflow_of(gs_dtype type)
-{
-    return type == GS_F32 ? GSI_F32_INF : type == GS_F16 ? 0x477FF000 : 0x7F7F8000;
-}
-
-TARGET static __attribute__((noinline)) void count_pack(tally *t, const pack *x, size_t m,
-                                                        gs_dtype type)
-{
-    const int32_t flushed = (int32_t)t->limits.flushed, subnormal = (int32_t)t->limits.subnormal;
-    const int32_t over = (int32_t)overflow_of(type);
-    EACH_VEC (k) {
-        const vi mag = (vi)magnitude(x->v[k]), nan = is_nan(x->v[k]);
-        t->nan -= nan;
-        t->inf -= (mag >= over) & ~nan;
-        t->zero -= mag == 0;
-        t->flushed -= (mag > 0) & (mag < flushed);
-        t->subnormal -= (mag >= flushed) & (mag < subnormal);
-        t->amax = max_i32(t->amax, mag & (mag < over));
-    }
-    t->spare += LANES - m;
-}
-
-INLINE uint32_t lanes_sum(vi x)
-{
-    uint32_t total = 0;
-    for (int l = 0; l < WIDTH; l++)
-        total += (uint32_t)x[l];
-    return total;
-}
-
-INLINE uint32_t lanes_max(vi x)
-{
-    uint32_t top = 0;
-    for (int l = 0; l < WIDTH; l++)
-        top = (uint32_t)x[l] > top ? (uint32_t)x[l] : top;
-    return top;
-}
-
-/* The magnitude that is stored for one. */
-INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
-{
-    if (type == GS_F32)
-        return mag;
-    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
-    return gsi_widen(gsi_narrow(mag, row, GSI_NEAREST, false), row);
-}
-
-/* Adds up and returns what the kernel returns. Rounding is monotonic: the largest magnitude
- * stored is the largest, rounded. */
+/* Adds up and returns what the kernel returns. */
 INLINE uint32_t sink_end(const sink *s)
 {
-    gsi_counts *c = s->out.counts;
-    if (c) {
-        c->inf += lanes_sum(s->tally->inf);
-        c->nan += lanes_sum(s->tally->nan);
-        c->zero += lanes_sum(s->tally->zero) - s->tally->spare;
-        c->flushed += lanes_sum(s->tally->flushed);
-        c->subnormal += lanes_sum(s->tally->subnormal);
-        const uint32_t amax = rounded(lanes_max(s->tally->amax), s->out.type);
-        c->amax = amax > c->amax ? amax : c->amax;
-    }
-    return gsi_top(rounded(lanes_max(s->top), s->out.type));
+    if (s->out.counts)
+        tally_end(s->tally, s->out.counts, s->out.type);
+    return gsi_top(gsi_rounded(lanes_max(s->top), s->out.type));
 }
 
 INLINE void store_whole(void *data, gs_dtype type, pack x)
@@ -238,8 +174,9 @@ INLINE void store(sink *s, size_t i, size_t m, pack x)
     EACH_VEC (k)
         s->top = max_i32(s->top, (vi)magnitude(x.v[k]));
     if (to.counts) {
-        const pack copy = x;
-        count_pack(s->tally, &copy, m, to.type);
+        EACH_VEC (k)
+            tally_add(s->tally, (vi)magnitude(x.v[k]), &s->limits);
+        s->tally->spare += LANES - m;
     }
 }
 

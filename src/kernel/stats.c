@@ -28,23 +28,10 @@ void gs_stats_merge(gs_stats *into, const gs_stats *from)
 
 int gs_stats_finite(const gs_stats *stats) { return stats->inf == 0 && stats->nan == 0; }
 
-/* The smallest magnitude that narrows to this code or a larger one. */
-static uint32_t first_to_reach(uint32_t code, gsi_row row)
+gsi_limits gsi_limits_of(gs_dtype type)
 {
-    uint32_t lo = 0, hi = GSI_F32_INF;
-    while (lo < hi) {
-        const uint32_t mid = lo + (hi - lo) / 2;
-        if (gsi_narrow(mid, row, GSI_NEAREST, false) < code)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* Asked of the conversion itself: no formula to go wrong, no floating point for a mode to bend. */
-gsi_limits gsi_limits_of(gs_dtype half)
-{
-    const gsi_row row = half == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
-    return (gsi_limits){first_to_reach(1, row), first_to_reach(1u << row.mbits, row)};
+    static const gsi_limits f32 = {1, 0x00800000, GSI_F32_INF};
+    static const gsi_limits f16 = {0x33000001, 0x387FE000, 0x477FF000};
+    static const gsi_limits bf16 = {0x00008001, 0x007F8000, 0x7F7F8000};
+    return type == GS_F32 ? f32 : type == GS_F16 ? f16 : bf16;
 }

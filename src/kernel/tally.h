@@ -1,0 +1,59 @@
+/* What numbers lose when they are stored, counted lane by lane: a template, after kernel/vec.h.
+ * Counts are of all below a limit; what lies between two limits is their difference. */
+#ifndef GSI_KERNEL_TALLY_H
+#define GSI_KERNEL_TALLY_H
+
+#include "kernel/kernel.h"
+
+typedef struct tally {
+    vi zeros, low, small, finite, numbers; /* lanes below 1, the limits, Inf as f32 */
+    vi amax;                               /* of what stays finite */
+    size_t lanes;                          /* of all that was added */
+    size_t spare; /* that held no element but 0, as the caller counts them */
+} tally;
+
+/* mag: magnitudes before rounding. */
+INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
+{
+    const int32_t overflow = (int32_t)limits->overflow;
+    t->zeros -= mag < 1;
+    t->low -= mag < (int32_t)limits->flushed;
+    t->small -= mag < (int32_t)limits->subnormal;
+    t->finite -= mag < overflow;
+    t->numbers -= mag < (int32_t)GSI_F32_INF + 1;
+    const vi more = (mag > t->amax) & (mag < overflow);
+    t->amax = (mag & more) | (t->amax & ~more);
+    t->lanes += WIDTH;
+}
+
+INLINE uint32_t lanes_sum(vi x)
+{
+    uint32_t total = 0;
+    for (int l = 0; l < WIDTH; l++)
+        total += (uint32_t)x[l];
+    return total;
+}
+
+INLINE uint32_t lanes_max(vi x)
+{
+    uint32_t top = 0;
+    for (int l = 0; l < WIDTH; l++)
+        top = (uint32_t)x[l] > top ? (uint32_t)x[l] : top;
+    return top;
+}
+
+INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type)
+{
+    const uint32_t zeros = lanes_sum(t->zeros), low = lanes_sum(t->low);
+    const uint32_t small = lanes_sum(t->small), finite = lanes_sum(t->finite);
+    const uint32_t numbers = lanes_sum(t->numbers);
+    const uint32_t amax = gsi_rounded(lanes_max(t->amax), type);
+    c->zero += zeros - t->spare;
+    c->flushed += low - zeros;
+    c->subnormal += small - low;
+    c->inf += numbers - finite;
+    c->nan += t->lanes - numbers;
+    c->amax = amax > c->amax ? amax : c->amax;
+}
+
+#endif
