@@ -283,6 +283,31 @@ static void test_counted(void)
     }
 }
 
+/* Four queries of equal weights over their past: d(v) of the first key is 60000 (1 + 1/2 + 1/3 +
+ * 1/4), too large in all of its columns, and that of the second, 65000, is not. */
+static void test_attention_counted(void)
+{
+    enum { TIME = 4, D = 4, N = TIME * D };
+    static const size_t shape[] = {1, TIME, 3 * D}, result[] = {1, TIME, D};
+    static float data[3 * N], grad[3 * N], target[N];
+    for (size_t i = 0; i < N; i++)
+        target[i] = -60000;
+    const gs_weight w = {"qkv", 1, 3 * N, data, GS_F32, NULL, GS_F32, grad, GS_F32, 0};
+    fixture f;
+    fixture_new(&f, (gs_tape_config){GS_O2, GS_F16, 0, 1, 0}, 0);
+    gs_tape *t = f.tape;
+    gs_tape_begin(t, 1, 0);
+    gs_value *y = gs_attention(t, gs_reshape(t, gs_param(t, &w), 3, shape), 1);
+    gs_value *loss = gs_mse(t, y, gs_input(t, GS_F32, 3, result, target));
+    CHECK(gs_tape_backward(t, loss, N / 2) == GS_OK);
+    const gs_stats *s = gs_tape_stats(t);
+    CHECK_MSG(s->elements == N + 3 * N && s->inf == D && s->nan == 0 && s->zero == 2 * N,
+              "of %d: %d inf, %d nan, %d zero", (int)s->elements, (int)s->inf, (int)s->nan,
+              (int)s->zero);
+    CHECK_MSG(s->amax > 64900 && s->amax <= 65504, "amax %g", (double)s->amax);
+    fixture_free(&f);
+}
+
 /* ---- embeddings ---- */
 
 /* A row's gradient is summed in f32, then rounded to the type that the table was read in. */
@@ -321,4 +346,4 @@ static void test_embedding_rounded(void)
 
 TESTS({"logits_shared", test_logits_shared}, {"backward_twice", test_backward_twice},
       {"types", test_types}, {"counted", test_counted},
-      {"embedding_rounded", test_embedding_rounded})
+      {"attention_counted", test_attention_counted}, {"embedding_rounded", test_embedding_rounded})

@@ -116,27 +116,24 @@ static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
 static void store_sums(const attention_loop *l, const float *sums, size_t b, size_t h, size_t which,
                        gs_stats *stats)
 {
-    const gsi_kernels *k = &l->t->ctx->kernels;
     const gs_dtype type = l->qkv->dtype;
+    const bool counted = l->t->config.telemetry;
+    gsi_counts c = {0};
     uint32_t top = 0;
     for (size_t i = 0; i < l->time; i++) {
         void *to = (void *)(uintptr_t)part(l, l->dqkv, b, h, which, i);
-        const float *from = sums + i * l->d;
-        const uint32_t row = type == GS_F32
-                                 ? k->scale_f32(to, from, l->d, 1, false)
-                                 : gsi_convert_for(k, type, GS_F32)(to, from, l->d, false);
+        const uint32_t row = l->t->rows.copy((gsi_out){to, type, counted ? &c : NULL},
+                                             (gsi_in){sums + i * l->d, GS_F32}, l->d);
         top = row > top ? row : top;
     }
-    gsi_counts c = {.inf = top >= GSI_F32_INF}; /* uncounted, one stands for all */
-    if (type != GS_F32 && l->t->config.telemetry)
-        k->count_f32(&c, sums, l->time * l->d, gsi_limits_of(type));
+    const bool bad = top >= GSI_F32_INF;
     const gs_stats one = {.elements = l->time * l->d,
-                          .inf = c.inf + (top >= GSI_F32_INF && !c.inf && !c.nan),
+                          .inf = counted ? c.inf : bad, /* uncounted, one stands for all */
                           .nan = c.nan,
                           .zero = c.zero,
                           .subnormal = c.subnormal,
                           .flushed = c.flushed,
-                          .amax = gsi_float(top < GSI_F32_INF ? top : c.amax),
+                          .amax = gsi_float(bad ? c.amax : top),
                           .bad_tensor = GS_NONE,
                           .bad_index = GS_NONE};
     gs_stats_merge(stats, &one);
