@@ -3,6 +3,9 @@
  * is bad. */
 #include "train_rig.h"
 
+#include "kernel/fpenv.h"
+
+#include <fenv.h>
 #include <math.h>
 
 /* ---- the same bits everywhere ---- */
@@ -52,6 +55,43 @@ static void test_everywhere(void)
     check_everywhere(CNN, GS_O2, GS_F16);
     check_everywhere(RESNET, GS_O2, GS_BF16);
     check_everywhere(MLP, GS_O3, GS_F16);
+}
+
+/* The caller's floating-point mode is not the step's: rounding up, say, and subnormals flushed, as
+ * in a program that is linked with -ffast-math. */
+static void check_float_modes(model_kind kind, gs_mode mode)
+{
+    static const int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
+    const how h = {.kind = kind, .mode = mode, .half = GS_F16, .threads = 2, .dropout = 0.1f};
+    const uint64_t usual = gsi_fpenv_read();
+    job jobs[sizeof rounding / sizeof rounding[0]];
+    for (size_t m = 0; m < sizeof rounding / sizeof rounding[0]; m++) {
+        jobs[m] = job_new(&h);
+        for (unsigned i = 0; i < 4; i++) {
+            const gs_batch batch = batch_of(kind, i), thirds[] = {batch, batch, batch};
+            double loss;
+            gsi_fpenv_write(m ? GSI_FPENV_FLUSH : GSI_FPENV_DEFAULT);
+            fesetround(rounding[m]);
+            const uint64_t mine = gsi_fpenv_read();
+            const gs_status status = gs_trainer_step(jobs[m].trainer, thirds, 3, NULL);
+            const gs_status valued = gs_trainer_evaluate(jobs[m].trainer, &batch, &loss, NULL);
+            const bool kept = ((gsi_fpenv_read() ^ mine) & ~(uint64_t)GSI_FPENV_FLAGS) == 0;
+            fesetround(FE_TONEAREST);
+            gsi_fpenv_write(usual);
+            CHECK(status == GS_OK && valued == GS_OK && kept);
+        }
+        CHECK_MSG(same_job(&jobs[0], &jobs[m]), "model %d, O%d, rounding %d", (int)kind, (int)mode,
+                  rounding[m]);
+    }
+    for (size_t m = 0; m < sizeof rounding / sizeof rounding[0]; m++)
+        job_free(&jobs[m]);
+}
+
+static void test_float_modes(void)
+{
+    check_float_modes(GPT, GS_O2);
+    check_float_modes(CNN, GS_O1);
+    check_float_modes(RESNET, GS_O0);
 }
 
 /* ---- every mode trains ---- */
@@ -771,9 +811,9 @@ static void test_odd_models(void)
     gs_context_free(ctx);
 }
 
-TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_steady},
-      {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
-      {"accumulation", test_accumulation}, {"fresh", test_fresh}, {"bad_input", test_bad_input},
-      {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory},
-      {"odd_models", test_odd_models})
+TESTS({"everywhere", test_everywhere}, {"float_modes", test_float_modes}, {"learns", test_learns},
+      {"steady", test_steady}, {"no_memory", test_no_memory}, {"overflow", test_overflow},
+      {"injected", test_injected}, {"accumulation", test_accumulation}, {"fresh", test_fresh},
+      {"bad_input", test_bad_input}, {"bad_shapes", test_bad_shapes},
+      {"bad_models", test_bad_models}, {"names", test_names}, {"autocast", test_autocast},
+      {"wgrad", test_wgrad}, {"half_memory", test_half_memory}, {"odd_models", test_odd_models})

@@ -8,7 +8,8 @@
  *
  * A tape is a list of operations in the order they ran; backward is the loop run in reverse. All
  * that a step makes lies in the tape's arena and is gone with the next gs_tape_begin: a steady step
- * allocates nothing. Arrays are contiguous, row-major, images with their channels last.
+ * allocates nothing. Arrays are contiguous, row-major, images with their channels last. Threads,
+ * instruction sets and the caller's floating-point mode change no bit of a result.
  *
  * Operations do not fail. One that is given bad shapes notes the first error on the tape and
  * returns a poisoned value, which poisons what is made of it; gs_tape_status is looked at once a
@@ -125,7 +126,7 @@ GS_API gs_status gs_tape_status(const gs_tape *tape, gs_error *error);
  * `grad` holds. Several losses of a step may be run back one after the other, each once. */
 GS_API gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed);
 
-/* Of all half-stored gradients of the last backward pass, in scaled units: an overflow counted
+/* Of all half-stored gradients of the step, in scaled units: an overflow counted
  * here is a found overflow; amax is what `headroom` steers by. */
 GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
 

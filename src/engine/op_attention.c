@@ -206,6 +206,7 @@ static void run(attention_loop *l)
 {
     gs_context *ctx = l->t->ctx;
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
+    const uint64_t env = gsi_fpenv_enter();
     const size_t tasks = l->batch * l->heads, workers = ctx->workers < tasks ? ctx->workers : tasks;
     l->d = l->out->shape[2] / l->heads;
     l->time = l->out->shape[1];
@@ -223,6 +224,7 @@ static void run(attention_loop *l)
         for (size_t i = 0; l->dqkv && l->qkv->dtype != GS_F32 && i < workers; i++)
             gsi_note(l->t, &l->stats[i]);
     }
+    gsi_fpenv_leave(env);
     gsi_arena_reset(&ctx->scratch, mark);
 }
 

@@ -1,5 +1,6 @@
 /* softmax and the losses. A loss is an f32 scalar, the mean over its rows. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 typedef struct loss_loop {
     const gsi_rows *k;
@@ -105,6 +106,7 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
                    .lse = lse,
                    .cols = cols};
     gsi_over_rows(tape, rows, cols, cross_entropy_chunk, &l, false);
+    const uint64_t env = gsi_fpenv_enter();
     double sum = 0; /* in order, whatever ran where */
     size_t counting = 0;
     for (size_t i = 0; i < rows; i++) {
@@ -112,6 +114,7 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
         counting += targets[i] >= 0;
     }
     *(float *)loss->data = counting ? (float)(sum / (double)counting) : 0;
+    gsi_fpenv_leave(env);
     cross_entropy_op *op =
         gsi_record(tape, GS_OP_cross_entropy, sizeof *op, loss, logits, NULL, NULL);
     if (op) {
@@ -200,10 +203,12 @@ gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
                   .parts = parts,
                   .per_chunk = per_chunk};
     gsi_over_rows(tape, x->count, 1, mse_chunk, &l, false);
+    const uint64_t env = gsi_fpenv_enter();
     double sum = 0;
     for (size_t i = 0; i < chunks; i++)
         sum += (double)parts[i];
     *(float *)loss->data = (float)(sum / (double)x->count);
+    gsi_fpenv_leave(env);
     if (gsi_record(tape, GS_OP_mse, sizeof(gsi_op), loss, x, y, NULL)) {
         gsi_keep(x);
         gsi_keep(y);

@@ -4,8 +4,11 @@
  *     cross_entropy may leave d(logits) in the place of logits that nobody reads any more.
  * (2) A value's gradient is complete when the backward pass reaches the operation that made it:
  *     all that use the value are newer.
- * (3) A gradient that several values share is never written: adding to it makes a copy first. */
+ * (3) A gradient that several values share is never written: adding to it makes a copy first.
+ * (4) All arithmetic is done in the default floating-point environment, whatever the caller's:
+ *     backward sets it once, and so do those that compute outside of gsi_over_rows on the way. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -348,8 +351,10 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         gsi_poison(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
         return tape->error.status;
     }
+    const uint64_t env = gsi_fpenv_enter();
     gsi_give(tape, loss, &seed, GS_F32);
     gsi_backward(tape, tape->last);
+    gsi_fpenv_leave(env);
     pass_uses(tape, NULL);
     return tape->error.status;
 }

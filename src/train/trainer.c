@@ -223,12 +223,11 @@ void gsi_restore_state(gs_trainer *t)
         memcpy(t->model->state, t->kept, t->model->states * sizeof *t->kept);
 }
 
-gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status)
+void gsi_give_up(gs_trainer *t, gs_step *step)
 {
     gsi_restore_state(t);
     gs_step_abandon(step, &t->scaler);
     gs_optim_clear_grads(t->optim);
-    return status;
 }
 
 const char *gs_phase_name(gs_phase phase)
