@@ -25,7 +25,7 @@ layers="base num kernel scaler optim"
 files= headers=
 for layer in $layers; do
     files="$files $(ls src/$layer/*.c | grep -vE '/(rows|gemm)')"
-    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|gemm.*|vec|math)\.h')"
+    headers="$headers include/gradscale/$layer.h $(ls src/$layer/*.h | grep -vE '/(rows.*|gemm.*|vec|math|tally)\.h')"
 done
 
 awk -v version="$version" -v headers="$headers" '

@@ -97,7 +97,7 @@ INLINE __m256i axpy32(float *y, const void *src, gs_dtype from, __m256 factor, _
     return top;
 }
 
-INLINE uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float by)
+INLINE uint32_t avx2_axpy(void *dst, const void *src, gs_dtype from, size_t n, float by)
 {
     const __m256 factor = _mm256_set1_ps(by);
     __m256i top = _mm256_setzero_si256();
@@ -203,8 +203,8 @@ INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_
     return top;
 }
 
-INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                           uint64_t seed, uint64_t first)
+INLINE uint32_t avx2_stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                uint64_t seed, uint64_t first)
 {
     __m256i top = _mm256_setzero_si256();
     uint16_t *d = dst;
@@ -230,7 +230,7 @@ INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype fro
 
 /* ---- reductions: check, scan, count ---- */
 
-INLINE uint32_t check(const void *src, size_t n, gs_dtype type)
+INLINE uint32_t avx2_check(const void *src, size_t n, gs_dtype type)
 {
     const size_t per = 32 / size_of(type); /* elements a vector */
     __m256i t0 = _mm256_setzero_si256(), t1 = t0, t2 = t0, t3 = t0;
@@ -302,7 +302,7 @@ INLINE __m256i scan_block(__m256d acc[8], const void *src, gs_dtype type)
     return top;
 }
 
-INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+INLINE uint32_t avx2_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     __m256d acc[8];
     __m256i top = _mm256_setzero_si256();
@@ -361,7 +361,7 @@ INLINE void count32(gsi_counts *c, const void *src, size_t i, size_t n, gsi_limi
     }
 }
 
-INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+INLINE void avx2_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
 {
     __m256i top = _mm256_setzero_si256();
     gsi_counts c = {.first_bad = n};
@@ -380,172 +380,30 @@ INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
     *out = c;
 }
 
+INLINE uint32_t avx2_convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                             bool stream)
+{
+    return map(dst, to, src, from, n, CONVERT, 1, stream);
+}
+
+INLINE uint32_t avx2_scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                           float factor, bool stream)
+{
+    return map(dst, to, src, from, n, SCALE, factor, stream);
+}
+
 /* ---- the kernels ---- */
 
-TARGET static uint32_t f32_to_f16_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F16, src, GS_F32, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f32_to_bf16_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_BF16, src, GS_F32, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f16_to_f32_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F32, src, GS_F16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t bf16_to_f32_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F32, src, GS_BF16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f16_to_bf16_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_BF16, src, GS_F16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t bf16_to_f16_avx2(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F16, src, GS_BF16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f32_to_f16_sr_avx2(void *dst, const void *src, size_t n, uint64_t seed,
-                                          uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_F32, n, seed, first);
-}
-
-TARGET static uint32_t f32_to_bf16_sr_avx2(void *dst, const void *src, size_t n, uint64_t seed,
-                                           uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F32, n, seed, first);
-}
-
-TARGET static uint32_t f16_to_bf16_sr_avx2(void *dst, const void *src, size_t n, uint64_t seed,
-                                           uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F16, n, seed, first);
-}
-
-TARGET static uint32_t bf16_to_f16_sr_avx2(void *dst, const void *src, size_t n, uint64_t seed,
-                                           uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_BF16, n, seed, first);
-}
-
-TARGET static uint32_t check_f32_avx2(const void *src, size_t n) { return check(src, n, GS_F32); }
-
-TARGET static uint32_t check_f16_avx2(const void *src, size_t n) { return check(src, n, GS_F16); }
-
-TARGET static uint32_t check_bf16_avx2(const void *src, size_t n) { return check(src, n, GS_BF16); }
-
-TARGET static uint32_t scan_f32_avx2(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F32);
-}
-
-TARGET static uint32_t scan_f16_avx2(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F16);
-}
-
-TARGET static uint32_t scan_bf16_avx2(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_BF16);
-}
-
-TARGET static void count_f32_avx2(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F32);
-}
-
-TARGET static void count_f16_avx2(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F16);
-}
-
-TARGET static void count_bf16_avx2(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_BF16);
-}
-
-TARGET static uint32_t scale_f32_avx2(void *dst, const void *src, size_t n, float factor,
-                                      bool stream)
-{
-    return map(dst, GS_F32, src, GS_F32, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_f16_avx2(void *dst, const void *src, size_t n, float factor,
-                                      bool stream)
-{
-    return map(dst, GS_F16, src, GS_F16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_bf16_avx2(void *dst, const void *src, size_t n, float factor,
-                                       bool stream)
-{
-    return map(dst, GS_BF16, src, GS_BF16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_f16_f32_avx2(void *dst, const void *src, size_t n, float factor,
-                                          bool stream)
-{
-    return map(dst, GS_F32, src, GS_F16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_bf16_f32_avx2(void *dst, const void *src, size_t n, float factor,
-                                           bool stream)
-{
-    return map(dst, GS_F32, src, GS_BF16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t axpy_f32_avx2(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F32, n, factor);
-}
-
-TARGET static uint32_t axpy_f16_avx2(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F16, n, factor);
-}
-
-TARGET static uint32_t axpy_bf16_avx2(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_BF16, n, factor);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static TARGET, name##_avx2, avx2_##family, GS_##from, GS_##to)
+GS_PASSES(X)
+#undef X
 
 void gsi_kernels_avx2(gsi_kernels *k)
 {
-    k->f32_to_f16 = f32_to_f16_avx2;
-    k->f32_to_bf16 = f32_to_bf16_avx2;
-    k->f16_to_f32 = f16_to_f32_avx2;
-    k->bf16_to_f32 = bf16_to_f32_avx2;
-    k->f16_to_bf16 = f16_to_bf16_avx2;
-    k->bf16_to_f16 = bf16_to_f16_avx2;
-    k->f32_to_f16_sr = f32_to_f16_sr_avx2;
-    k->f32_to_bf16_sr = f32_to_bf16_sr_avx2;
-    k->f16_to_bf16_sr = f16_to_bf16_sr_avx2;
-    k->bf16_to_f16_sr = bf16_to_f16_sr_avx2;
-    k->check_f32 = check_f32_avx2;
-    k->check_f16 = check_f16_avx2;
-    k->check_bf16 = check_bf16_avx2;
-    k->scan_f32 = scan_f32_avx2;
-    k->scan_f16 = scan_f16_avx2;
-    k->scan_bf16 = scan_bf16_avx2;
-    k->count_f32 = count_f32_avx2;
-    k->count_f16 = count_f16_avx2;
-    k->count_bf16 = count_bf16_avx2;
-    k->scale_f32 = scale_f32_avx2;
-    k->scale_f16 = scale_f16_avx2;
-    k->scale_bf16 = scale_bf16_avx2;
-    k->scale_f16_f32 = scale_f16_f32_avx2;
-    k->scale_bf16_f32 = scale_bf16_f32_avx2;
-    k->axpy_f32 = axpy_f32_avx2;
-    k->axpy_f16 = axpy_f16_avx2;
-    k->axpy_bf16 = axpy_bf16_avx2;
+#define X(name, family, from, to) k->name = name##_avx2;
+    GS_PASSES(X)
+#undef X
 }
 
 #else

@@ -94,7 +94,7 @@ INLINE __m512i axpy32(float *y, const void *src, gs_dtype from, size_t n, __m512
     return store32(y, GS_F32, _mm512_castps_si512(ya), _mm512_castps_si512(yb), n, false, top);
 }
 
-INLINE uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float by)
+INLINE uint32_t avx512_axpy(void *dst, const void *src, gs_dtype from, size_t n, float by)
 {
     const __m512 factor = _mm512_set1_ps(by);
     __m512i top = _mm512_setzero_si512();
@@ -202,8 +202,8 @@ INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_
     return top;
 }
 
-INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                           uint64_t seed, uint64_t first)
+INLINE uint32_t avx512_stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                  uint64_t seed, uint64_t first)
 {
     __m256i top = _mm256_setzero_si256();
     for (size_t i = 0; i < n;) {
@@ -222,7 +222,7 @@ INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype fro
 
 /* ---- reductions: check, scan, count ---- */
 
-INLINE uint32_t check(const void *src, size_t n, gs_dtype type)
+INLINE uint32_t avx512_check(const void *src, size_t n, gs_dtype type)
 {
     const size_t per = 64 / size_of(type); /* elements a vector */
     __m512i t0 = _mm512_setzero_si512(), t1 = t0, t2 = t0, t3 = t0;
@@ -299,7 +299,7 @@ INLINE __m512i scan_block(__m512d acc[4], const void *src, gs_dtype type)
     return top;
 }
 
-INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+INLINE uint32_t avx512_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     __m512d acc[4] = {_mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd(),
                       _mm512_setzero_pd()};
@@ -344,7 +344,8 @@ INLINE __m512i count16(gsi_counts *c, const void *src, size_t i, size_t n, gsi_l
     return _mm512_max_epu32(top, _mm512_mask_mov_epi32(mag, (__mmask16)bad, none));
 }
 
-INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+INLINE void avx512_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
+                         gs_dtype type)
 {
     __m512i top = _mm512_setzero_si512();
     gsi_counts c = {.first_bad = n};
@@ -356,175 +357,30 @@ INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
     *out = c;
 }
 
+INLINE uint32_t avx512_convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                               bool stream)
+{
+    return map(dst, to, src, from, n, CONVERT, 1, stream);
+}
+
+INLINE uint32_t avx512_scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                             float factor, bool stream)
+{
+    return map(dst, to, src, from, n, SCALE, factor, stream);
+}
+
 /* ---- the kernels ---- */
 
-TARGET static uint32_t f32_to_f16_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F16, src, GS_F32, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f32_to_bf16_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_BF16, src, GS_F32, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f16_to_f32_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F32, src, GS_F16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t bf16_to_f32_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F32, src, GS_BF16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f16_to_bf16_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_BF16, src, GS_F16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t bf16_to_f16_avx512(void *dst, const void *src, size_t n, bool stream)
-{
-    return map(dst, GS_F16, src, GS_BF16, n, CONVERT, 1, stream);
-}
-
-TARGET static uint32_t f32_to_f16_sr_avx512(void *dst, const void *src, size_t n, uint64_t seed,
-                                            uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_F32, n, seed, first);
-}
-
-TARGET static uint32_t f32_to_bf16_sr_avx512(void *dst, const void *src, size_t n, uint64_t seed,
-                                             uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F32, n, seed, first);
-}
-
-TARGET static uint32_t f16_to_bf16_sr_avx512(void *dst, const void *src, size_t n, uint64_t seed,
-                                             uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F16, n, seed, first);
-}
-
-TARGET static uint32_t bf16_to_f16_sr_avx512(void *dst, const void *src, size_t n, uint64_t seed,
-                                             uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_BF16, n, seed, first);
-}
-
-TARGET static uint32_t check_f32_avx512(const void *src, size_t n) { return check(src, n, GS_F32); }
-
-TARGET static uint32_t check_f16_avx512(const void *src, size_t n) { return check(src, n, GS_F16); }
-
-TARGET static uint32_t check_bf16_avx512(const void *src, size_t n)
-{
-    return check(src, n, GS_BF16);
-}
-
-TARGET static uint32_t scan_f32_avx512(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F32);
-}
-
-TARGET static uint32_t scan_f16_avx512(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F16);
-}
-
-TARGET static uint32_t scan_bf16_avx512(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_BF16);
-}
-
-TARGET static void count_f32_avx512(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F32);
-}
-
-TARGET static void count_f16_avx512(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F16);
-}
-
-TARGET static void count_bf16_avx512(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_BF16);
-}
-
-TARGET static uint32_t scale_f32_avx512(void *dst, const void *src, size_t n, float factor,
-                                        bool stream)
-{
-    return map(dst, GS_F32, src, GS_F32, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_f16_avx512(void *dst, const void *src, size_t n, float factor,
-                                        bool stream)
-{
-    return map(dst, GS_F16, src, GS_F16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_bf16_avx512(void *dst, const void *src, size_t n, float factor,
-                                         bool stream)
-{
-    return map(dst, GS_BF16, src, GS_BF16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_f16_f32_avx512(void *dst, const void *src, size_t n, float factor,
-                                            bool stream)
-{
-    return map(dst, GS_F32, src, GS_F16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t scale_bf16_f32_avx512(void *dst, const void *src, size_t n, float factor,
-                                             bool stream)
-{
-    return map(dst, GS_F32, src, GS_BF16, n, SCALE, factor, stream);
-}
-
-TARGET static uint32_t axpy_f32_avx512(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F32, n, factor);
-}
-
-TARGET static uint32_t axpy_f16_avx512(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F16, n, factor);
-}
-
-TARGET static uint32_t axpy_bf16_avx512(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_BF16, n, factor);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static TARGET, name##_avx512, avx512_##family, GS_##from, GS_##to)
+GS_PASSES(X)
+#undef X
 
 void gsi_kernels_avx512(gsi_kernels *k)
 {
-    k->f32_to_f16 = f32_to_f16_avx512;
-    k->f32_to_bf16 = f32_to_bf16_avx512;
-    k->f16_to_f32 = f16_to_f32_avx512;
-    k->bf16_to_f32 = bf16_to_f32_avx512;
-    k->f16_to_bf16 = f16_to_bf16_avx512;
-    k->bf16_to_f16 = bf16_to_f16_avx512;
-    k->f32_to_f16_sr = f32_to_f16_sr_avx512;
-    k->f32_to_bf16_sr = f32_to_bf16_sr_avx512;
-    k->f16_to_bf16_sr = f16_to_bf16_sr_avx512;
-    k->bf16_to_f16_sr = bf16_to_f16_sr_avx512;
-    k->check_f32 = check_f32_avx512;
-    k->check_f16 = check_f16_avx512;
-    k->check_bf16 = check_bf16_avx512;
-    k->scan_f32 = scan_f32_avx512;
-    k->scan_f16 = scan_f16_avx512;
-    k->scan_bf16 = scan_bf16_avx512;
-    k->count_f32 = count_f32_avx512;
-    k->count_f16 = count_f16_avx512;
-    k->count_bf16 = count_bf16_avx512;
-    k->scale_f32 = scale_f32_avx512;
-    k->scale_f16 = scale_f16_avx512;
-    k->scale_bf16 = scale_bf16_avx512;
-    k->scale_f16_f32 = scale_f16_f32_avx512;
-    k->scale_bf16_f32 = scale_bf16_f32_avx512;
-    k->axpy_f32 = axpy_f32_avx512;
-    k->axpy_f16 = axpy_f16_avx512;
-    k->axpy_bf16 = axpy_bf16_avx512;
+#define X(name, family, from, to) k->name = name##_avx512;
+    GS_PASSES(X)
+#undef X
 }
 
 #else

@@ -99,8 +99,7 @@ static void fold(gs_exponents *sum, table t[2], int base, uint64_t outside)
     sum->zero += slots[OUTSIDE] - outside;
 }
 
-INLINE uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type,
-                          gsi_exponents_fn *ref)
+INLINE uint32_t avx2_exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
     const size_t size = type == GS_F32 ? 4 : 2;
     const char *s = src;
@@ -125,30 +124,20 @@ INLINE uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype
         fold(sum, tables, first, outside);
         n -= count;
     }
-    const uint32_t rest = ref(sum, s, n), most = highest(top);
+    const uint32_t rest = gsi_exponents_for(&gsi_ref, type)(sum, s, n), most = highest(top);
     return gsi_top(rest > most ? rest : most);
 }
 
-TARGET static uint32_t exponents_f32_avx2(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F32, gsi_ref.exponents_f32);
-}
-
-TARGET static uint32_t exponents_f16_avx2(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F16, gsi_ref.exponents_f16);
-}
-
-TARGET static uint32_t exponents_bf16_avx2(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_BF16, gsi_ref.exponents_bf16);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static TARGET, name##_avx2, avx2_##family, GS_##from, GS_##to)
+GS_EXPONENTS(X)
+#undef X
 
 void gsi_exponents_avx2(gsi_kernels *k)
 {
-    k->exponents_f32 = exponents_f32_avx2;
-    k->exponents_f16 = exponents_f16_avx2;
-    k->exponents_bf16 = exponents_bf16_avx2;
+#define X(name, family, from, to) k->name = name##_avx2;
+    GS_EXPONENTS(X)
+#undef X
 }
 
 #else

@@ -133,8 +133,7 @@ INLINE uint64_t fold(gs_exponents *sum, const state *s, int base)
     return total;
 }
 
-INLINE uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type,
-                          gsi_exponents_fn *ref)
+INLINE uint32_t avx512_exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
     const size_t size = type == GS_F32 ? 4 : 2;
     const char *p = src;
@@ -152,30 +151,20 @@ INLINE uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype
         most = top > most ? top : most;
         n -= count;
     }
-    const uint32_t rest = ref(sum, p, n);
+    const uint32_t rest = gsi_exponents_for(&gsi_ref, type)(sum, p, n);
     return gsi_top(rest > most ? rest : most);
 }
 
-TARGET static uint32_t exponents_f32_avx512(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F32, gsi_ref.exponents_f32);
-}
-
-TARGET static uint32_t exponents_f16_avx512(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F16, gsi_ref.exponents_f16);
-}
-
-TARGET static uint32_t exponents_bf16_avx512(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_BF16, gsi_ref.exponents_bf16);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static TARGET, name##_avx512, avx512_##family, GS_##from, GS_##to)
+GS_EXPONENTS(X)
+#undef X
 
 void gsi_exponents_avx512(gsi_kernels *k)
 {
-    k->exponents_f32 = exponents_f32_avx512;
-    k->exponents_f16 = exponents_f16_avx512;
-    k->exponents_bf16 = exponents_bf16_avx512;
+#define X(name, family, from, to) k->name = name##_avx512;
+    GS_EXPONENTS(X)
+#undef X
 }
 
 #else

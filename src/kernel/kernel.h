@@ -58,7 +58,8 @@ static inline bool gsi_sums_in_f32(uint32_t top)
 }
 
 /*    name              family      source  destination */
-#define GS_KERNELS(X)                        \
+#define GS_KERNELS(X) GS_PASSES(X) GS_EXPONENTS(X)
+#define GS_PASSES(X)                         \
     X(f32_to_f16, convert, F32, F16)         \
     X(f32_to_bf16, convert, F32, BF16)       \
     X(f16_to_f32, convert, F16, F32)         \
@@ -85,9 +86,10 @@ static inline bool gsi_sums_in_f32(uint32_t top)
     X(scale_bf16_f32, scale, BF16, F32)      \
     X(axpy_f32, axpy, F32, F32)              \
     X(axpy_f16, axpy, F16, F32)              \
-    X(axpy_bf16, axpy, BF16, F32)            \
-    X(exponents_f32, exponents, F32, F32)    \
-    X(exponents_f16, exponents, F16, F16)    \
+    X(axpy_bf16, axpy, BF16, F32)
+#define GS_EXPONENTS(X)                   \
+    X(exponents_f32, exponents, F32, F32) \
+    X(exponents_f16, exponents, F16, F16) \
     X(exponents_bf16, exponents, BF16, BF16)
 
 typedef struct gsi_kernels {
@@ -95,6 +97,49 @@ typedef struct gsi_kernels {
     GS_KERNELS(X)
 #undef X
 } gsi_kernels;
+
+/* Kernels of a variant from the function of their family, which takes types as constants:
+ *
+ *     #define X(name, family, from, to) \
+ *         GSI_MAKE_##family(static TARGET, name##_avx2, avx2_##family, GS_##from, GS_##to)
+ *     GS_PASSES(X) */
+#define GSI_MAKE_convert(as, name, family, from, to)                    \
+    as uint32_t name(void *dst, const void *src, size_t n, bool stream) \
+    {                                                                   \
+        return family(dst, to, src, from, n, stream);                   \
+    }
+#define GSI_MAKE_stochastic(as, name, family, from, to)                                   \
+    as uint32_t name(void *dst, const void *src, size_t n, uint64_t seed, uint64_t first) \
+    {                                                                                     \
+        return family(dst, to, src, from, n, seed, first);                                \
+    }
+#define GSI_MAKE_check(as, name, family, from, to) \
+    as uint32_t name(const void *src, size_t n) { return family(src, n, from); }
+#define GSI_MAKE_scan(as, name, family, from, to)              \
+    as uint32_t name(double *sumsq, const void *src, size_t n) \
+    {                                                          \
+        return family(sumsq, src, n, from);                    \
+    }
+#define GSI_MAKE_count(as, name, family, from, to)                              \
+    as void name(gsi_counts *out, const void *src, size_t n, gsi_limits limits) \
+    {                                                                           \
+        family(out, src, n, limits, from);                                      \
+    }
+#define GSI_MAKE_scale(as, name, family, from, to)                                    \
+    as uint32_t name(void *dst, const void *src, size_t n, float factor, bool stream) \
+    {                                                                                 \
+        return family(dst, to, src, from, n, factor, stream);                         \
+    }
+#define GSI_MAKE_axpy(as, name, family, from, to)                        \
+    as uint32_t name(void *dst, const void *src, size_t n, float factor) \
+    {                                                                    \
+        return family(dst, src, from, n, factor);                        \
+    }
+#define GSI_MAKE_exponents(as, name, family, from, to)             \
+    as uint32_t name(gs_exponents *sum, const void *src, size_t n) \
+    {                                                              \
+        return family(sum, src, n, from);                          \
+    }
 
 /* The reference: what a variant does not have, and what all are compared with. */
 extern const gsi_kernels gsi_ref;
@@ -120,16 +165,6 @@ gsi_convert_fn *gsi_convert_for(const gsi_kernels *k, gs_dtype to, gs_dtype from
 gsi_stochastic_fn *gsi_stochastic_for(const gsi_kernels *k, gs_dtype to, gs_dtype from);
 
 gsi_limits gsi_limits_of(gs_dtype type); /* f32, f16 or bf16 */
-
-/* The magnitude that is stored for one. It grows with it: the largest stored is the largest,
- * rounded. */
-static inline uint32_t gsi_rounded(uint32_t magnitude, gs_dtype type)
-{
-    if (type == GS_F32)
-        return magnitude;
-    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
-    return gsi_widen(gsi_narrow(magnitude, row, GSI_NEAREST, false), row);
-}
 
 /* Pairwise fold of the lanes, shared by all variants; Inf if `top` says that not all was finite. */
 double gsi_fold(double lanes[GSI_LANES], uint32_t top);

@@ -157,17 +157,20 @@ INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size
     return highest(top, to);
 }
 
-INLINE uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n)
+INLINE uint32_t neon_convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                             bool stream)
 {
+    (void)stream;
     const uint64_t env = gsi_fpenv_enter();
     const uint32_t top = map(dst, to, src, from, n, CONVERT, 1);
     gsi_fpenv_leave(env);
     return top;
 }
 
-INLINE uint32_t scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                      float factor)
+INLINE uint32_t neon_scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                           float factor, bool stream)
 {
+    (void)stream;
     return map(dst, to, src, from, n, SCALE, factor);
 }
 
@@ -185,7 +188,7 @@ INLINE uint32x4_t axpy32(void *dst, const void *src, gs_dtype from, float factor
     return top;
 }
 
-INLINE uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
+INLINE uint32_t neon_axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
 {
     uint32x4_t top = all(0);
     float *y = dst;
@@ -296,8 +299,8 @@ INLINE uint32x4_t stochastic_group(uint16_t *dst, gs_dtype to, const void *src, 
     return top;
 }
 
-INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                           uint64_t seed, uint64_t first)
+INLINE uint32_t neon_stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                uint64_t seed, uint64_t first)
 {
     const uint64_t env = gsi_fpenv_enter();
     uint32x4_t top = all(0);
@@ -324,7 +327,7 @@ INLINE uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype fro
 
 /* ---- reductions: check, scan, count ---- */
 
-INLINE uint32_t check(const void *src, size_t n, gs_dtype type)
+INLINE uint32_t neon_check(const void *src, size_t n, gs_dtype type)
 {
     const size_t per = 16 / size_of(type); /* elements a vector */
     uint32x4_t t0 = all(0), t1 = t0, t2 = t0, t3 = t0;
@@ -392,7 +395,7 @@ INLINE uint32x4_t scan_block(float64x2_t acc[16], const void *src, gs_dtype type
     return top;
 }
 
-INLINE uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+INLINE uint32_t neon_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     float64x2_t acc[16];
     double lanes[GSI_LANES];
@@ -461,7 +464,7 @@ INLINE void count32(gsi_counts *c, tally *t, const void *src, size_t i, size_t n
 
 INLINE uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+INLINE void neon_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
 {
     const uint32_t flushed = max_u32(limits.flushed, 1), sub = max_u32(limits.subnormal, flushed);
     gsi_counts c = {.first_bad = n};
@@ -487,176 +490,16 @@ INLINE void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
 
 /* ---- the kernels ---- */
 
-static uint32_t f32_to_f16_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F16, src, GS_F32, n);
-}
-
-static uint32_t f32_to_bf16_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_BF16, src, GS_F32, n);
-}
-
-static uint32_t f16_to_f32_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F32, src, GS_F16, n);
-}
-
-static uint32_t bf16_to_f32_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F32, src, GS_BF16, n);
-}
-
-static uint32_t f16_to_bf16_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_BF16, src, GS_F16, n);
-}
-
-static uint32_t bf16_to_f16_neon(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F16, src, GS_BF16, n);
-}
-
-static uint32_t f32_to_f16_sr_neon(void *dst, const void *src, size_t n, uint64_t seed,
-                                   uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_F32, n, seed, first);
-}
-
-static uint32_t f32_to_bf16_sr_neon(void *dst, const void *src, size_t n, uint64_t seed,
-                                    uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F32, n, seed, first);
-}
-
-static uint32_t f16_to_bf16_sr_neon(void *dst, const void *src, size_t n, uint64_t seed,
-                                    uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F16, n, seed, first);
-}
-
-static uint32_t bf16_to_f16_sr_neon(void *dst, const void *src, size_t n, uint64_t seed,
-                                    uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_BF16, n, seed, first);
-}
-
-static uint32_t check_f32_neon(const void *src, size_t n) { return check(src, n, GS_F32); }
-
-static uint32_t check_f16_neon(const void *src, size_t n) { return check(src, n, GS_F16); }
-
-static uint32_t check_bf16_neon(const void *src, size_t n) { return check(src, n, GS_BF16); }
-
-static uint32_t scan_f32_neon(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F32);
-}
-
-static uint32_t scan_f16_neon(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F16);
-}
-
-static uint32_t scan_bf16_neon(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_BF16);
-}
-
-static void count_f32_neon(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F32);
-}
-
-static void count_f16_neon(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F16);
-}
-
-static void count_bf16_neon(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_BF16);
-}
-
-static uint32_t scale_f32_neon(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_F32, n, factor);
-}
-
-static uint32_t scale_f16_neon(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F16, src, GS_F16, n, factor);
-}
-
-static uint32_t scale_bf16_neon(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_BF16, src, GS_BF16, n, factor);
-}
-
-static uint32_t scale_f16_f32_neon(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_F16, n, factor);
-}
-
-static uint32_t scale_bf16_f32_neon(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_BF16, n, factor);
-}
-
-static uint32_t axpy_f32_neon(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F32, n, factor);
-}
-
-static uint32_t axpy_f16_neon(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F16, n, factor);
-}
-
-static uint32_t axpy_bf16_neon(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_BF16, n, factor);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static, name##_neon, neon_##family, GS_##from, GS_##to)
+GS_PASSES(X)
+#undef X
 
 void gsi_kernels_neon(gsi_kernels *k)
 {
-    k->f32_to_f16 = f32_to_f16_neon;
-    k->f32_to_bf16 = f32_to_bf16_neon;
-    k->f16_to_f32 = f16_to_f32_neon;
-    k->bf16_to_f32 = bf16_to_f32_neon;
-    k->f16_to_bf16 = f16_to_bf16_neon;
-    k->bf16_to_f16 = bf16_to_f16_neon;
-    k->f32_to_f16_sr = f32_to_f16_sr_neon;
-    k->f32_to_bf16_sr = f32_to_bf16_sr_neon;
-    k->f16_to_bf16_sr = f16_to_bf16_sr_neon;
-    k->bf16_to_f16_sr = bf16_to_f16_sr_neon;
-    k->check_f32 = check_f32_neon;
-    k->check_f16 = check_f16_neon;
-    k->check_bf16 = check_bf16_neon;
-    k->scan_f32 = scan_f32_neon;
-    k->scan_f16 = scan_f16_neon;
-    k->scan_bf16 = scan_bf16_neon;
-    k->count_f32 = count_f32_neon;
-    k->count_f16 = count_f16_neon;
-    k->count_bf16 = count_bf16_neon;
-    k->scale_f32 = scale_f32_neon;
-    k->scale_f16 = scale_f16_neon;
-    k->scale_bf16 = scale_bf16_neon;
-    k->scale_f16_f32 = scale_f16_f32_neon;
-    k->scale_bf16_f32 = scale_bf16_f32_neon;
-    k->axpy_f32 = axpy_f32_neon;
-    k->axpy_f16 = axpy_f16_neon;
-    k->axpy_bf16 = axpy_bf16_neon;
+#define X(name, family, from, to) k->name = name##_neon;
+    GS_PASSES(X)
+#undef X
 }
 
 #else

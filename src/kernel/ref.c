@@ -38,16 +38,18 @@ static inline uint32_t store(void *dst, size_t i, uint32_t u, gs_dtype type, int
 
 static inline uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-static inline uint32_t convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n)
+static inline uint32_t ref_convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                   bool stream)
 {
+    (void)stream;
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
         top = max_u32(top, store(dst, i, load(src, i, from), to, GSI_NEAREST));
     return gsi_top(top);
 }
 
-static inline uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                                  uint64_t seed, uint64_t first)
+static inline uint32_t ref_stochastic(void *dst, gs_dtype to, const void *src, gs_dtype from,
+                                      size_t n, uint64_t seed, uint64_t first)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -57,7 +59,7 @@ static inline uint32_t stochastic(void *dst, gs_dtype to, const void *src, gs_dt
     return gsi_top(top);
 }
 
-static inline uint32_t check(const void *src, size_t n, gs_dtype type)
+static inline uint32_t ref_check(const void *src, size_t n, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
@@ -87,7 +89,7 @@ static inline uint32_t scan_block(double lanes[GSI_LANES], const void *src, size
     return top;
 }
 
-static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+static inline uint32_t ref_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     uint32_t top = 0;
@@ -97,8 +99,8 @@ static inline uint32_t scan(double *sumsq, const void *src, size_t n, gs_dtype t
     return gsi_top(top);
 }
 
-static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
-                         gs_dtype type)
+static inline void ref_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
+                             gs_dtype type)
 {
     gsi_counts c = {.first_bad = n};
     for (size_t i = 0; i < n; i++) {
@@ -118,9 +120,10 @@ static inline void count(gsi_counts *out, const void *src, size_t n, gsi_limits 
     *out = c;
 }
 
-static inline uint32_t scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
-                             float factor)
+static inline uint32_t ref_scale(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                 float factor, bool stream)
 {
+    (void)stream;
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
         const float x = gsi_float(load(src, i, from)) * factor;
@@ -129,7 +132,7 @@ static inline uint32_t scale(void *dst, gs_dtype to, const void *src, gs_dtype f
     return gsi_top(top);
 }
 
-static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
+static inline uint32_t ref_axpy(void *dst, const void *src, gs_dtype from, size_t n, float factor)
 {
     float *y = dst;
     uint32_t top = 0;
@@ -140,7 +143,7 @@ static inline uint32_t axpy(void *dst, const void *src, gs_dtype from, size_t n,
     return gsi_top(top);
 }
 
-static inline uint32_t exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
+static inline uint32_t ref_exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -153,161 +156,10 @@ static inline uint32_t exponents(gs_exponents *sum, const void *src, size_t n, g
 
 /* ---- the kernels ---- */
 
-static uint32_t f32_to_f16_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F16, src, GS_F32, n);
-}
-
-static uint32_t f32_to_bf16_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_BF16, src, GS_F32, n);
-}
-
-static uint32_t f16_to_f32_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F32, src, GS_F16, n);
-}
-
-static uint32_t bf16_to_f32_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F32, src, GS_BF16, n);
-}
-
-static uint32_t f16_to_bf16_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_BF16, src, GS_F16, n);
-}
-
-static uint32_t bf16_to_f16_ref(void *dst, const void *src, size_t n, bool stream)
-{
-    (void)stream;
-    return convert(dst, GS_F16, src, GS_BF16, n);
-}
-
-static uint32_t f32_to_f16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
-                                  uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_F32, n, seed, first);
-}
-
-static uint32_t f32_to_bf16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
-                                   uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F32, n, seed, first);
-}
-
-static uint32_t f16_to_bf16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
-                                   uint64_t first)
-{
-    return stochastic(dst, GS_BF16, src, GS_F16, n, seed, first);
-}
-
-static uint32_t bf16_to_f16_sr_ref(void *dst, const void *src, size_t n, uint64_t seed,
-                                   uint64_t first)
-{
-    return stochastic(dst, GS_F16, src, GS_BF16, n, seed, first);
-}
-
-static uint32_t check_f32_ref(const void *src, size_t n) { return check(src, n, GS_F32); }
-
-static uint32_t check_f16_ref(const void *src, size_t n) { return check(src, n, GS_F16); }
-
-static uint32_t check_bf16_ref(const void *src, size_t n) { return check(src, n, GS_BF16); }
-
-static uint32_t scan_f32_ref(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F32);
-}
-
-static uint32_t scan_f16_ref(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_F16);
-}
-
-static uint32_t scan_bf16_ref(double *sumsq, const void *src, size_t n)
-{
-    return scan(sumsq, src, n, GS_BF16);
-}
-
-static void count_f32_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F32);
-}
-
-static void count_f16_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_F16);
-}
-
-static void count_bf16_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
-{
-    count(out, src, n, limits, GS_BF16);
-}
-
-static uint32_t scale_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_F32, n, factor);
-}
-
-static uint32_t scale_f16_ref(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F16, src, GS_F16, n, factor);
-}
-
-static uint32_t scale_bf16_ref(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_BF16, src, GS_BF16, n, factor);
-}
-
-static uint32_t scale_f16_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_F16, n, factor);
-}
-
-static uint32_t scale_bf16_f32_ref(void *dst, const void *src, size_t n, float factor, bool stream)
-{
-    (void)stream;
-    return scale(dst, GS_F32, src, GS_BF16, n, factor);
-}
-
-static uint32_t axpy_f32_ref(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F32, n, factor);
-}
-
-static uint32_t axpy_f16_ref(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_F16, n, factor);
-}
-
-static uint32_t axpy_bf16_ref(void *dst, const void *src, size_t n, float factor)
-{
-    return axpy(dst, src, GS_BF16, n, factor);
-}
-
-static uint32_t exponents_f32_ref(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F32);
-}
-
-static uint32_t exponents_f16_ref(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_F16);
-}
-
-static uint32_t exponents_bf16_ref(gs_exponents *sum, const void *src, size_t n)
-{
-    return exponents(sum, src, n, GS_BF16);
-}
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static, name##_ref, ref_##family, GS_##from, GS_##to)
+GS_KERNELS(X)
+#undef X
 
 const gsi_kernels gsi_ref = {
 #define X(name, family, from, to) .name = name##_ref,
