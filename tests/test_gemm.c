@@ -284,6 +284,8 @@ static void test_long_k(void)
         check_product(draw_product(m, n, k, 1, MODEST), 0, machine_count);
         check_product(draw_product(300, 33, 3 * GSI_KC + below(3), 1, LARGE), 0, machine_count);
     }
+    check_product(draw_product(1 + below(8), 30 + below(60), 21000 + below(500), 1, MODEST), 0,
+                  machine_count);
 }
 
 static void test_skinny(void)

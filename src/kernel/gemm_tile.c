@@ -20,6 +20,7 @@ enum { CHUNK = 3 };
 
 typedef struct plan {
     size_t panels;           /* of a's rows */
+    size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
     size_t a, b, sums, bias; /* floats */
@@ -44,7 +45,8 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.chunk = min_size(p.chunk, blocks);
     const size_t slabs = parts(p.panels, room / p.chunk);
     p.slab = parts(p.panels, slabs);
-    const bool rows = is_few(isa, g, m) && !g->b.transposed;
+    const bool few = is_few(isa, g, m), rows = few && !g->b.transposed;
+    p.width = few && !rows ? isa->nr / 2 : isa->nr;
     p.strips = p.chunk == blocks && !rows ? 1 : parts(n, isa->nr);
     p.a = min_size(p.panels * blocks, room) * gsi_panel_room(isa);
     p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
@@ -109,7 +111,7 @@ static inline place_b next_panel(const run *r, place_b at)
 {
     if (++at.block == min_size(at.first + r->p.chunk, r->t.end)) {
         at.block = at.first;
-        at.j += r->isa->nr;
+        at.j += r->p.width;
     }
     return at;
 }
@@ -163,7 +165,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
         }
         if (block == chunk_end)
             return false;
-    } else if (at->j + r->isa->nr >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
+    } else if (at->j + r->p.width >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
         p = slab_end < r->p.panels ? p + r->p.slab : p - at->slab;
         block = slab_end < r->p.panels ? at->first : chunk_end;
     } else {
@@ -195,9 +197,9 @@ static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, cons
 
 /* ---- the tile ---- */
 
-/* Rows [k0, k0 + k) of b are multiplied straight from memory, or where it is transposed, columns.
- */
-static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j)
+/* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
+static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j,
+                      size_t n)
 {
     const gs_matrix *b = &r->g->b;
     const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
@@ -206,7 +208,9 @@ static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size
                      .b = gsi_at(r->b_data, b->dtype, at),
                      .b_stride = b->stride,
                      .m = r->t.m,
-                     .k = k};
+                     .n = n,
+                     .k = k,
+                     .left = r->g->k - k0};
 }
 
 static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
@@ -242,12 +246,12 @@ static void run_panel(const run *r, place_b at)
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->t.end;
     const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, isa->nr);
+    const size_t n = min_size(t.n - at.j, r->p.width);
     const bool few = is_few(isa, g, t.m), columns = g->a.transposed && !few;
     const size_t group = columns ? GSI_GROUP : 1;
     const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
-    float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
+    float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
@@ -255,7 +259,7 @@ static void run_panel(const run *r, place_b at)
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    const bool direct = few && g->b.transposed && n == isa->nr;
+    const bool direct = few && g->b.transposed && n == r->p.width;
     if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
@@ -268,17 +272,17 @@ static void run_panel(const run *r, place_b at)
             (few ? gsi_pack_rows
                  : gsi_pack_a)(isa, panel, &g->a, r->a_data, t.i0 + i,
                                min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
-        if (!ask_a(&ahead[0], r, &at, p))
-            ask_other(&ahead[0], r, &at, c, sum, k, panel);
-        if (!ask_b(&ahead[1], r, &next, p - at.slab))
-            ask(&ahead[1], panel, 0, 0);
-        if (r->p.panels == 1) /* all of b's panel while there is time */
-            (void)ask_b(&ahead[0], r, &next, 1);
         if (direct) {
-            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j);
+            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
             x.add = at.block > t.block;
             isa->multiply_few(&x, g->b.dtype, true);
         } else {
+            if (!ask_a(&ahead[0], r, &at, p))
+                ask_other(&ahead[0], r, &at, c, sum, k, panel);
+            if (!ask_b(&ahead[1], r, &next, p - at.slab))
+                ask(&ahead[1], panel, 0, 0);
+            if (r->p.panels == 1) /* all of b's panel while there is time */
+                (void)ask_b(&ahead[0], r, &next, 1);
             multiply(sum, panel, b, m, n, k, at.block > t.block, ahead);
         }
         if (last) {
@@ -292,7 +296,7 @@ static void run_panel(const run *r, place_b at)
  * so that memory is read in long runs. Sums of a block lie behind those of all. */
 static void run_rows(const run *r)
 {
-    enum { AT_ONCE = 16 };
+    enum { AT_ONCE = 8 };
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
@@ -301,13 +305,12 @@ static void run_rows(const run *r)
     for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
         gsi_pack_rows(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
-        for (size_t p = 0; p < k; p += AT_ONCE)
-            for (size_t s = 0; s < whole; s++) {
-                gsi_few x = few_of(r, of_block + s * micro, r->a + p, k0 + p,
-                                   min_size(k - p, AT_ONCE), t.j0 + s * isa->nr);
-                x.add = p > 0;
-                isa->multiply_few(&x, g->b.dtype, false);
-            }
+        for (size_t p = 0; p < k; p += AT_ONCE) {
+            gsi_few x = few_of(r, of_block, r->a + p, k0 + p, min_size(k - p, AT_ONCE), t.j0,
+                               whole * isa->nr);
+            x.add = p > 0;
+            isa->multiply_few(&x, g->b.dtype, false);
+        }
         for (size_t s = 0; s < whole * micro; s += micro)
             for (size_t i = s; i < s + t.m * isa->nr; i++)
                 r->sums[i] = block > t.block ? r->sums[i] + of_block[i] : of_block[i];
