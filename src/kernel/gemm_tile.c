@@ -26,10 +26,6 @@ typedef struct plan {
     size_t a, b, sums, bias; /* floats */
 } plan;
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
-
 /* Whether b is multiplied as it lies in memory. */
 static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 {
@@ -39,19 +35,19 @@ static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 /* Room never grows when m, n or k become smaller, though a chunk may. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
-    plan p = {.panels = parts(m, isa->mr)};
+    plan p = {.panels = gsi_parts(m, isa->mr)};
     const size_t room = isa->a_room / gsi_panel_room(isa);
-    p.chunk = g->b.transposed ? max_size(room / p.panels, CHUNK) : CHUNK;
-    p.chunk = min_size(p.chunk, blocks);
-    const size_t slabs = parts(p.panels, room / p.chunk);
-    p.slab = parts(p.panels, slabs);
+    p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, CHUNK) : CHUNK;
+    p.chunk = gsi_min_size(p.chunk, blocks);
+    const size_t slabs = gsi_parts(p.panels, room / p.chunk);
+    p.slab = gsi_parts(p.panels, slabs);
     const bool few = is_few(isa, g, m), rows = few && !g->b.transposed;
     p.width = few && !rows ? isa->nr / 2 : isa->nr;
-    p.strips = p.chunk == blocks && !rows ? 1 : parts(n, isa->nr);
-    p.a = min_size(p.panels * blocks, room) * gsi_panel_room(isa);
-    p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
-    p.sums = max_size(p.strips * p.panels, 2 * parts(n, isa->nr)) * isa->mr * isa->nr;
-    p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
+    p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
+    p.a = gsi_min_size(p.panels * blocks, room) * gsi_panel_room(isa);
+    p.b = (slabs == 1 ? 1 : gsi_parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
+    p.sums = gsi_max_size(p.strips * p.panels, 2 * gsi_parts(n, isa->nr)) * isa->mr * isa->nr;
+    p.bias = gsi_parts(gsi_max_size(m, n), isa->nr) * isa->nr;
     return p;
 }
 
@@ -59,7 +55,7 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 {
     const plan p = make_plan(isa, g, m, n, gsi_blocks(g));
     const size_t line = GSI_ALIGN / sizeof(float);
-    return parts(p.a + p.b + p.sums + p.bias, line) * line;
+    return gsi_parts(p.a + p.b + p.sums + p.bias, line) * line;
 }
 
 /* ---- asking for what comes next ---- */
@@ -109,7 +105,7 @@ typedef struct place_b {
  * the last. */
 static inline place_b next_panel(const run *r, place_b at)
 {
-    if (++at.block == min_size(at.first + r->p.chunk, r->t.end)) {
+    if (++at.block == gsi_min_size(at.first + r->p.chunk, r->t.end)) {
         at.block = at.first;
         at.j += r->p.width;
     }
@@ -154,8 +150,8 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
 {
     const gs_matrix *a = &r->g->a;
     const size_t group = a->transposed ? GSI_GROUP : 1, mr = r->isa->mr;
-    const size_t slab_end = min_size(at->slab + r->p.slab, r->p.panels);
-    const size_t chunk_end = min_size(at->first + r->p.chunk, r->t.end);
+    const size_t slab_end = gsi_min_size(at->slab + r->p.slab, r->p.panels);
+    const size_t chunk_end = gsi_min_size(at->first + r->p.chunk, r->t.end);
     size_t block = at->block;
     if (at->j == 0) {
         p += group;
@@ -174,7 +170,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     if (p >= r->p.panels || block == r->t.end || a->patches)
         return false;
     if (a->transposed)
-        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + min_size((p + 1) * mr, r->t.m) - 1);
+        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + gsi_min_size((p + 1) * mr, r->t.m) - 1);
     else
         ask_abreast(x, a, r->a_data, r->t.i0 + p * mr, block * GSI_KC);
     return true;
@@ -188,9 +184,10 @@ static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, cons
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
     const size_t size = gsi_size_of(r->g->c.dtype);
     if (at->block + 1 == r->t.end) /* all lines, again and again: they stay in L1 */
-        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / max_size(k, 16));
+        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / gsi_max_size(k, 16));
     else if (at->first > r->t.block && at->block == at->first)
-        ask(x, (const char *)sums + micro, micro / max_size(k, 1), micro * 16 / max_size(k, 1));
+        ask(x, (const char *)sums + micro, micro / gsi_max_size(k, 1),
+            micro * 16 / gsi_max_size(k, 1));
     else
         ask(x, idle, 0, 0);
 }
@@ -245,11 +242,11 @@ static void run_panel(const run *r, place_b at)
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->t.end;
-    const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, r->p.width);
+    const size_t k0 = at.block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
+    const size_t n = gsi_min_size(t.n - at.j, r->p.width);
     const bool few = is_few(isa, g, t.m), columns = g->a.transposed && !few;
     const size_t group = columns ? GSI_GROUP : 1;
-    const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
+    const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
@@ -263,15 +260,15 @@ static void run_panel(const run *r, place_b at)
     if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
-        const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
+        const size_t i = p * isa->mr, m = gsi_min_size(t.m - i, isa->mr);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
         float *const sum = sums + i * isa->nr, *const panel =
                                                    rows + (p - at.slab) * gsi_panel_room(isa);
         gsi_ahead ahead[2];
         if (at.j == 0 && (p - at.slab) % group == 0)
-            (few ? gsi_pack_rows
-                 : gsi_pack_a)(isa, panel, &g->a, r->a_data, t.i0 + i,
-                               min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
+            (few ? gsi_pack_rows : gsi_pack_a)(
+                isa, panel, &g->a, r->a_data, t.i0 + i,
+                gsi_min_size(t.m - i, gsi_min_size(group, end - p) * isa->mr), k0, k);
         if (direct) {
             gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
             x.add = at.block > t.block;
@@ -303,10 +300,10 @@ static void run_rows(const run *r)
     const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr;
     float *const of_block = r->sums + r->p.strips * micro;
     for (size_t block = t.block; block < t.end; block++) {
-        const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
+        const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
         gsi_pack_rows(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
         for (size_t p = 0; p < k; p += AT_ONCE) {
-            gsi_few x = few_of(r, of_block, r->a + p, k0 + p, min_size(k - p, AT_ONCE), t.j0,
+            gsi_few x = few_of(r, of_block, r->a + p, k0 + p, gsi_min_size(k - p, AT_ONCE), t.j0,
                                whole * isa->nr);
             x.add = p > 0;
             isa->multiply_few(&x, g->b.dtype, false);
