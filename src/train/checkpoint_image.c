@@ -59,7 +59,7 @@ static gs_tensor array_of(const gsi_image *image, gs_trainer *t, size_t k, int f
 
 static bool add_weight(gsi_image *image, gs_trainer *t, size_t k)
 {
-    const gs_weight *w = &t->model->weights[k];
+    const gs_weight *w = &gsi_team_weights(t)[k];
     const gs_tensor data = array_of(image, t, k, 0);
     add(image, w->name, data.data, data.dtype, w->rows, w->cols);
     for (int s = 0; s < GS_SLOT_COUNT; s++) {
