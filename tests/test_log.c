@@ -10,6 +10,7 @@
 #include <math.h>
 #include <signal.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -296,6 +297,23 @@ static void test_resume(void)
     const size_t before = length;
     read_back(paths[0]);
     CHECK(length == before);
+
+    /* a pipe keeps nothing, and is not waited for */
+    CHECK(mkfifo(path_of(0, "pipe"), 0600) == 0);
+    const int reader = open(paths[0], O_RDWR);
+    alarm(60);
+    log = open_log((gs_logger_config){.json = paths[0], .csv = paths[0], .resume = 1, .step = 9});
+    alarm(0);
+    CHECK(reader >= 0 && gs_logger_fresh(log));
+    gs_logger_close(log);
+    close(reader);
+
+    /* nor is what cannot be read cut */
+    write_text(path_of(0, "secret"), "dear diary\n");
+    CHECK(chmod(paths[0], 0200) == 0);
+    config = (gs_logger_config){.json = paths[0], .resume = 1};
+    CHECK(gs_logger_open(&log, &config, NULL, &error) == (geteuid() ? GS_EIO : GS_EFORMAT));
+    CHECK(chmod(paths[0], 0600) == 0 && strcmp(read_back(paths[0]), "dear diary\n") == 0);
 
     /* nothing there to go on with */
     config = (gs_logger_config){.json = path_of(0, "new.jsonl"), .resume = 1, .step = 9};

@@ -2,9 +2,22 @@
  * cut. */
 #include "train/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+/* *file becomes NULL where nothing is there, and of pipes and terminals, which keep nothing. */
+static gs_status open_old(FILE **file, const char *path, gs_error *error)
+{
+    struct stat about;
+    *file = NULL;
+    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
+        return GS_OK;
+    *file = fopen(path, "r");
+    return *file ? GS_OK : gsi_fail(error, GS_EIO, "%.120s: %s", path, strerror(errno));
+}
 
 /* Whether it begins as a log of ours does, as far as it goes; one that was rotated begins with any
  * line. */
@@ -25,10 +38,11 @@ static bool is_log(FILE *file)
 /* Bytes of the JSON log that are whole lines. */
 static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
 {
-    FILE *file = fopen(path, "r");
+    FILE *file;
+    const gs_status status = open_old(&file, path, error);
     *keep = 0;
     if (!file)
-        return GS_OK;
+        return status;
     uint64_t at = 0;
     const bool ours = is_log(file);
     for (int c; ours && (c = getc(file)) != EOF;) {
@@ -45,10 +59,11 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
                           gs_error *error)
 {
     char row[1024];
-    FILE *file = fopen(path, "r");
+    FILE *file;
+    const gs_status status = open_old(&file, path, error);
     *keep = 0;
     if (!file)
-        return GS_OK;
+        return status;
     gsi_log_header(l);
     bool ours = !l->line.lost, header = true;
     while (ours && fgets(row, sizeof row, file)) {
