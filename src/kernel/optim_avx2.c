@@ -50,6 +50,7 @@ INLINE vf reaching(vf y, uint32_t mask, vf x)
     return _mm256_andnot_ps((vf)none, x);
 }
 
+INLINE vf add_reaching(vf a, uint32_t mask, vf b) { return a + reaching(b, mask, b); }
 INLINE vf min_f32(vf a, vf b) { return _mm256_min_ps(a, b); }
 INLINE vf max_f32(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf sqrt_f32(vf x) { return _mm256_sqrt_ps(x); }

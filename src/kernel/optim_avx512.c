@@ -47,6 +47,11 @@ INLINE vf reaching(vf y, uint32_t mask, vf x)
     return _mm512_maskz_mov_ps(_mm512_test_epi32_mask((vu)y, _mm512_set1_epi32((int)mask)), x);
 }
 
+INLINE vf add_reaching(vf a, uint32_t mask, vf b)
+{
+    return _mm512_mask_add_ps(a, _mm512_test_epi32_mask((vu)b, _mm512_set1_epi32((int)mask)), a, b);
+}
+
 INLINE vf min_f32(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf max_f32(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf sqrt_f32(vf x) { return _mm512_sqrt_ps(x); }

@@ -52,6 +52,7 @@ INLINE vf reaching(vf y, uint32_t mask, vf x)
     return floats(vandq_u32(vtstq_u32(bits(y), all(mask)), bits(x)));
 }
 
+INLINE vf add_reaching(vf a, uint32_t mask, vf b) { return a + reaching(b, mask, b); }
 INLINE vf min_f32(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 INLINE vf max_f32(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 INLINE vf sqrt_f32(vf x) { return vsqrtq_f32(x); }

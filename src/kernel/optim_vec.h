@@ -16,6 +16,7 @@
  *     void fence(void)                           after streaming
  *
  *     vf reaching(vf y, uint32_t mask, vf x)     x where y has a bit of the mask, else 0
+ *     vf add_reaching(vf a, uint32_t mask, vf b) a + b where b has a bit of the mask, else a
  *     vf min_f32(vf a, vf b), max_f32            a < b ? a : b, a > b ? a : b, also for NaN
  *     vf sqrt_f32(vf x)
  *     vd low(vf x), high(vf x)                   half of the lanes as f64
@@ -24,8 +25,6 @@
  * Fewer than all lanes, in what is left of a stretch or stands before an aligned line of its copy,
  * are padded with zeros: their weights are zero and stay so. All bits are those of optim_ref.c. It
  * has no guard: the amalgamation includes it once an instruction set. */
-#include <float.h>
-
 #define UNROLL _Pragma("GCC unroll 8")
 
 enum { LANES = GSI_LANES, SUMS = 2 * LANES / WIDTH };
@@ -50,22 +49,30 @@ INLINE vf term(vf x) { return reaching(x, GSI_TERM, x); }
 INLINE vf gradient(const void *grad, size_t i, size_t n, gs_dtype type, float unscale, float limit)
 {
     vf g = load_n(at(grad, i, type), type, n) * unscale;
-    if (limit <= FLT_MAX)
+    if (gsi_bits(limit) < GSI_F32_INF)
         g = max_f32(splat(-limit), min_f32(splat(limit), g)); /* a NaN stays */
     return keep(g);
+}
+
+/* With the decay that is added to the gradient. gcc takes a splat out of the loop if no branch is
+ * around it. */
+INLINE vf decayed(vf g, vf w, float l2)
+{
+    const vf by = splat(l2);
+    return gsi_magnitude(gsi_bits(l2)) ? g + by * w : g;
 }
 
 /* ---- a vector, n elements of it: from the weights to the new weights ---- */
 
 INLINE vf sgd(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w, const gsi_sgd *set)
 {
-    vf d = gradient(s->grad, i, n, type, set->unscale, set->limit);
-    if (set->l2 != 0)
-        d += set->l2 * w;
+    const vf g = gradient(s->grad, i, n, type, set->unscale, set->limit);
+    const vf momentum = splat(set->momentum), gain = splat(set->gain);
+    vf d = decayed(g, w, set->l2);
     if (s->m) {
-        const vf m = keep(set->momentum * load_n(s->m + i, GS_F32, n) + set->gain * d);
+        const vf m = keep(momentum * load_n(s->m + i, GS_F32, n) + gain * d);
         store_n(s->m + i, m, n);
-        d = set->nesterov ? d + set->momentum * m : m;
+        d = set->nesterov ? d + momentum * m : m;
     }
     return keep(w - set->lr * keep(d));
 }
@@ -84,7 +91,7 @@ INLINE vf moments(const gsi_slice *s, size_t i, size_t n, vf g, const gsi_adam *
     if (set->rooted)
         v0 = v0 * v0;
     const vf m = keep(set->beta1 * m0 + set->rest1 * g);
-    const vf v = term(set->beta2 * v0) + term(set->rest2 * g * g);
+    const vf v = add_reaching(term(set->beta2 * v0), GSI_TERM, set->rest2 * g * g);
     *root = sqrt_f32(v);
     store_n(s->m + i, m, n);
     store_n(s->v + i, set->rooted ? *root : v, n);
@@ -93,10 +100,9 @@ INLINE vf moments(const gsi_slice *s, size_t i, size_t n, vf g, const gsi_adam *
 
 INLINE vf adam(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w, const gsi_adam *set)
 {
-    vf g = gradient(s->grad, i, n, type, set->unscale, set->limit), root;
-    if (set->l2 != 0)
-        g += set->l2 * w;
-    const vf m = moments(s, i, n, g, set, &root);
+    const vf g = gradient(s->grad, i, n, type, set->unscale, set->limit);
+    vf root;
+    const vf m = moments(s, i, n, decayed(g, w, set->l2), set, &root);
     return keep(w * set->retain - set->lr * ratio(m, root, set));
 }
 
@@ -143,7 +149,8 @@ INLINE size_t lanes(size_t n, size_t k) { return n < k ? 0 : n - k < WIDTH ? n -
 INLINE vu step_round(step_op op, const gsi_slice *s, size_t i, size_t n, gs_dtype type,
                      const settings *c, bool stream, vu top)
 {
-    UNROLL for (size_t k = 0; k < LANES; k += 2 * WIDTH) {
+    UNROLL for (size_t k = 0; k < LANES; k += 2 * WIDTH)
+    {
         const size_t j = i + k, na = lanes(n, k), nb = lanes(n, k + WIDTH);
         const vf a = step(op, s, j, na, type, c), b = step(op, s, j + WIDTH, nb, type, c);
         if (s->copy)
@@ -252,24 +259,20 @@ INLINE void add_squares(vd sums[2], vf x)
     sums[1] = mul_add(high(x), high(x), sums[1]);
 }
 
-INLINE void clear(vd sums[SUMS])
-{
-    UNROLL for (int k = 0; k < SUMS; k++)
-        sums[k] = (vd){0};
-}
+INLINE void clear(vd sums[SUMS]) { UNROLL for (int k = 0; k < SUMS; k++) sums[k] = (vd){0}; }
 
 INLINE double sum(const vd sums[SUMS])
 {
     double each[LANES];
-    UNROLL for (int k = 0; k < SUMS; k++)
-        store_f64n(each + k * WIDTH / 2, sums[k], WIDTH / 2);
+    UNROLL for (int k = 0; k < SUMS; k++) store_f64n(each + k * WIDTH / 2, sums[k], WIDTH / 2);
     return gsi_fold(each, 0);
 }
 
 INLINE void lamb_round(const gsi_slice *s, size_t i, size_t n, gs_dtype type, const gsi_adam *set,
                        vd weight[SUMS], vd direction[SUMS])
 {
-    UNROLL for (size_t k = 0; k < LANES; k += WIDTH) {
+    UNROLL for (size_t k = 0; k < LANES; k += WIDTH)
+    {
         const size_t j = i + k, some = lanes(n, k);
         const vf w = load_n(s->weight + j, GS_F32, some);
         const vf g = gradient(s->grad, j, some, type, set->unscale, set->limit);
@@ -313,7 +316,8 @@ INLINE void squares_round(double *cols, const void *grad, size_t n, gs_dtype typ
                           const gsi_factor *set, vd sums[SUMS])
 {
     const size_t half = WIDTH / 2;
-    UNROLL for (size_t k = 0; k < LANES; k += WIDTH) {
+    UNROLL for (size_t k = 0; k < LANES; k += WIDTH)
+    {
         const size_t some = lanes(n, k), first = some < half ? some : half;
         const vf g = gradient(grad, k, some, type, set->unscale, set->limit);
         vd *at_k = sums + k / half;
