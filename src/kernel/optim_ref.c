@@ -36,7 +36,7 @@ static inline uint32_t store(const gsi_slice *s, size_t i, float weight, uint32_
 
 /* ---- SGD ---- */
 
-static inline uint32_t sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_dtype type)
+static inline uint32_t ref_sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -74,7 +74,7 @@ static inline float moments(const gsi_slice *s, size_t i, float g, const gsi_ada
     return root;
 }
 
-static inline uint32_t adam(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
+static inline uint32_t ref_adam(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -93,8 +93,8 @@ static inline float lamb_direction(float w, float m, float root, const gsi_adam 
     return keep(ratio(m, root, set) * set->unbias + set->l2 * w);
 }
 
-static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set,
-                        gs_dtype type)
+static inline void ref_lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set,
+                            gs_dtype type)
 {
     double weight[GSI_LANES] = {0}, direction[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -107,7 +107,7 @@ static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gs
     *norms = (gsi_norms){gsi_fold(weight, 0), gsi_fold(direction, 0)};
 }
 
-static inline uint32_t lamb_step(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
+static inline uint32_t ref_lamb_step(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -120,8 +120,8 @@ static inline uint32_t lamb_step(const gsi_slice *s, size_t n, const gsi_adam *s
 
 /* ---- Adafactor ---- */
 
-static inline double squares(double *cols, const void *grad, size_t n, const gsi_factor *set,
-                             gs_dtype type)
+static inline double ref_squares(double *cols, const void *grad, size_t n, const gsi_factor *set,
+                                 gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -139,8 +139,8 @@ static inline float factor_direction(const void *grad, size_t i, float row, floa
     return keep(keep(gradient(grad, i, type, set->unscale, set->limit) * row) * col);
 }
 
-static inline double factored(const float *col, float row, const void *grad, size_t n,
-                              const gsi_factor *set, gs_dtype type)
+static inline double ref_factored(const float *col, float row, const void *grad, size_t n,
+                                  const gsi_factor *set, gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -150,8 +150,8 @@ static inline double factored(const float *col, float row, const void *grad, siz
     return gsi_fold(lanes, 0);
 }
 
-static inline uint32_t factor_step(const gsi_slice *s, const float *col, float row, size_t n,
-                                   const gsi_factor *set, gs_dtype type)
+static inline uint32_t ref_factor_step(const gsi_slice *s, const float *col, float row, size_t n,
+                                       const gsi_factor *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static inline uint32_t factor_step(const gsi_slice *s, const float *col, float r
 
 /* ---- averages ---- */
 
-static inline void ema(float *ema, const float *weight, size_t n, float decay, float rest)
+static inline void ref_ema(float *ema, const float *weight, size_t n, float decay, float rest)
 {
     for (size_t i = 0; i < n; i++)
         ema[i] = keep(decay * ema[i] + rest * weight[i]);
@@ -171,7 +171,7 @@ static inline void ema(float *ema, const float *weight, size_t n, float decay, f
 
 /* ---- the kernels ---- */
 
-#define X(name, family, from, to) GSI_MAKE_##family(static, name##_ref, family, GS_##from)
+#define X(name, family, from, to) GSI_MAKE_##family(static, name##_ref, ref_##family, GS_##from)
 GS_OPTIM_KERNELS(X)
 #undef X
 

@@ -64,7 +64,7 @@ INLINE vf decayed(vf g, vf w, float l2)
 
 /* ---- a vector, n elements of it: from the weights to the new weights ---- */
 
-INLINE vf sgd(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w, const gsi_sgd *set)
+INLINE vf sgd_lanes(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w, const gsi_sgd *set)
 {
     const vf g = gradient(s->grad, i, n, type, set->unscale, set->limit);
     const vf momentum = splat(set->momentum), gain = splat(set->gain);
@@ -98,7 +98,8 @@ INLINE vf moments(const gsi_slice *s, size_t i, size_t n, vf g, const gsi_adam *
     return m;
 }
 
-INLINE vf adam(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w, const gsi_adam *set)
+INLINE vf adam_lanes(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w,
+                     const gsi_adam *set)
 {
     const vf g = gradient(s->grad, i, n, type, set->unscale, set->limit);
     vf root;
@@ -111,7 +112,7 @@ INLINE vf lamb_direction(vf w, vf m, vf root, const gsi_adam *set)
     return keep(ratio(m, root, set) * set->unbias + set->l2 * w);
 }
 
-INLINE vf lamb_step(const gsi_slice *s, size_t i, size_t n, vf w, const gsi_adam *set)
+INLINE vf lamb_step_lanes(const gsi_slice *s, size_t i, size_t n, vf w, const gsi_adam *set)
 {
     const vf m = keep(load_n(s->m + i, GS_F32, n)), v = load_n(s->v + i, GS_F32, n);
     const vf root = set->rooted ? keep(v) : sqrt_f32(term(v));
@@ -124,19 +125,20 @@ INLINE vf factor_direction(const void *grad, size_t i, size_t n, gs_dtype type, 
     return keep(keep(g * c->row) * load_n(c->col + i, GS_F32, n));
 }
 
-INLINE vf factor_step(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w,
-                      const settings *c)
+INLINE vf factor_step_lanes(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w,
+                            const settings *c)
 {
     return keep(w * c->factor.retain - c->factor.lr * factor_direction(s->grad, i, n, type, c));
 }
 
-INLINE vf step(step_op op, const gsi_slice *s, size_t i, size_t n, gs_dtype type, const settings *c)
+INLINE vf step_lanes(step_op op, const gsi_slice *s, size_t i, size_t n, gs_dtype type,
+                     const settings *c)
 {
     const vf w = load_n(s->weight + i, GS_F32, n);
-    const vf next = op == SGD         ? sgd(s, i, n, type, w, &c->sgd)
-                    : op == ADAM      ? adam(s, i, n, type, w, &c->adam)
-                    : op == LAMB_STEP ? lamb_step(s, i, n, w, &c->adam)
-                                      : factor_step(s, i, n, type, w, c);
+    const vf next = op == SGD         ? sgd_lanes(s, i, n, type, w, &c->sgd)
+                    : op == ADAM      ? adam_lanes(s, i, n, type, w, &c->adam)
+                    : op == LAMB_STEP ? lamb_step_lanes(s, i, n, w, &c->adam)
+                                      : factor_step_lanes(s, i, n, type, w, c);
     store_n(s->weight + i, next, n);
     return next;
 }
@@ -152,7 +154,8 @@ INLINE vu step_round(step_op op, const gsi_slice *s, size_t i, size_t n, gs_dtyp
     UNROLL for (size_t k = 0; k < LANES; k += 2 * WIDTH)
     {
         const size_t j = i + k, na = lanes(n, k), nb = lanes(n, k + WIDTH);
-        const vf a = step(op, s, j, na, type, c), b = step(op, s, j + WIDTH, nb, type, c);
+        const vf a = step_lanes(op, s, j, na, type, c),
+                 b = step_lanes(op, s, j + WIDTH, nb, type, c);
         if (s->copy)
             store_copy(s->copy + j, a, b, s->copy_type, na + nb, stream);
         top = raise(raise(top, (vu)a, GS_F32), (vu)b, GS_F32);
