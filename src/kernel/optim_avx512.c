@@ -20,12 +20,12 @@ INLINE vf load_n(const void *p, gs_dtype type, size_t n)
 
 INLINE void store_n(float *p, vf x, size_t n) { _mm512_mask_storeu_ps(p, first16(n), x); }
 
-INLINE vd load_f64n(const double *p, size_t n)
+INLINE vd load_f64(const double *p, size_t n)
 {
     return _mm512_maskz_loadu_pd((__mmask8)first16(n), p);
 }
 
-INLINE void store_f64n(double *p, vd x, size_t n)
+INLINE void store_f64(double *p, vd x, size_t n)
 {
     _mm512_mask_storeu_pd(p, (__mmask8)first16(n), x);
 }

@@ -31,14 +31,14 @@ INLINE vf load_n(const void *p, gs_dtype type, size_t n)
 
 INLINE void store_n(float *p, vf x, size_t n) { memcpy(p, &x, n * sizeof *p); }
 
-INLINE vd load_f64n(const double *p, size_t n)
+INLINE vd load_f64(const double *p, size_t n)
 {
     vd x = {0};
     memcpy(&x, p, n * sizeof *p);
     return x;
 }
 
-INLINE void store_f64n(double *p, vd x, size_t n) { memcpy(p, &x, n * sizeof *p); }
+INLINE void store_f64(double *p, vd x, size_t n) { memcpy(p, &x, n * sizeof *p); }
 
 INLINE void store_copy(uint16_t *p, vf a, vf b, gs_dtype type, size_t n, bool stream)
 {

@@ -9,8 +9,8 @@
  *
  *     vf load_n(const void *p, gs_dtype type, size_t n)    n elements as f32, then zeros
  *     void store_n(float *p, vf x, size_t n)
- *     vd load_f64n(const double *p, size_t n)
- *     void store_f64n(double *p, vd x, size_t n)
+ *     vd load_f64(const double *p, size_t n)
+ *     void store_f64(double *p, vd x, size_t n)
  *     void store_copy(uint16_t *p, vf a, vf b, gs_dtype type, size_t n, bool stream)
  *                                                n halves, rounded to nearest; streams whole lines
  *     void fence(void)                           after streaming
@@ -25,7 +25,7 @@
  * Fewer than all lanes, in what is left of a stretch or stands before an aligned line of its copy,
  * are padded with zeros: their weights are zero and stay so. All bits are those of optim_ref.c. It
  * has no guard: the amalgamation includes it once an instruction set. */
-#define UNROLL _Pragma("GCC unroll 8")
+#define EACH_VEC(k, step) _Pragma("GCC unroll 8") for (size_t k = 0; k < LANES; k += step)
 
 enum { LANES = GSI_LANES, SUMS = 2 * LANES / WIDTH };
 
@@ -46,6 +46,7 @@ typedef struct settings {
 INLINE vf keep(vf x) { return reaching(x, GSI_KEEP, x); }
 INLINE vf term(vf x) { return reaching(x, GSI_TERM, x); }
 
+/* Settings are compared as bits: comparing floats in the loop takes turns with its divisions. */
 INLINE vf gradient(const void *grad, size_t i, size_t n, gs_dtype type, float unscale, float limit)
 {
     vf g = load_n(at(grad, i, type), type, n) * unscale;
@@ -54,8 +55,8 @@ INLINE vf gradient(const void *grad, size_t i, size_t n, gs_dtype type, float un
     return keep(g);
 }
 
-/* With the decay that is added to the gradient. gcc takes a splat out of the loop if no branch is
- * around it. */
+/* With the decay that is added to the gradient. Here and below gcc takes a splat out of the loop
+ * only if it stands before the branch. */
 INLINE vf decayed(vf g, vf w, float l2)
 {
     const vf by = splat(l2);
@@ -151,11 +152,10 @@ INLINE size_t lanes(size_t n, size_t k) { return n < k ? 0 : n - k < WIDTH ? n -
 INLINE vu step_round(step_op op, const gsi_slice *s, size_t i, size_t n, gs_dtype type,
                      const settings *c, bool stream, vu top)
 {
-    UNROLL for (size_t k = 0; k < LANES; k += 2 * WIDTH)
-    {
+    EACH_VEC (k, 2 * WIDTH) {
         const size_t j = i + k, na = lanes(n, k), nb = lanes(n, k + WIDTH);
-        const vf a = step_lanes(op, s, j, na, type, c),
-                 b = step_lanes(op, s, j + WIDTH, nb, type, c);
+        const vf a = step_lanes(op, s, j, na, type, c);
+        const vf b = step_lanes(op, s, j + WIDTH, nb, type, c);
         if (s->copy)
             store_copy(s->copy + j, a, b, s->copy_type, na + nb, stream);
         top = raise(raise(top, (vu)a, GS_F32), (vu)b, GS_F32);
@@ -249,8 +249,10 @@ INLINE void FAMILY(ema)(float *ema, const float *weight, size_t n, float decay, 
         const vf e = load_n(ema + i, GS_F32, WIDTH), w = load_n(weight + i, GS_F32, WIDTH);
         store_n(ema + i, keep(decay * e + rest * w), WIDTH);
     }
-    const vf e = load_n(ema + i, GS_F32, n - i), w = load_n(weight + i, GS_F32, n - i);
-    store_n(ema + i, keep(decay * e + rest * w), n - i);
+    if (i < n) {
+        const vf e = load_n(ema + i, GS_F32, n - i), w = load_n(weight + i, GS_F32, n - i);
+        store_n(ema + i, keep(decay * e + rest * w), n - i);
+    }
 }
 
 /* ---- sums in f64: vector k of them holds the lanes from k * WIDTH / 2 on ---- */
@@ -262,20 +264,18 @@ INLINE void add_squares(vd sums[2], vf x)
     sums[1] = mul_add(high(x), high(x), sums[1]);
 }
 
-INLINE void clear(vd sums[SUMS]) { UNROLL for (int k = 0; k < SUMS; k++) sums[k] = (vd){0}; }
-
 INLINE double sum(const vd sums[SUMS])
 {
     double each[LANES];
-    UNROLL for (int k = 0; k < SUMS; k++) store_f64n(each + k * WIDTH / 2, sums[k], WIDTH / 2);
+    EACH_VEC (k, WIDTH / 2)
+        store_f64(each + k, sums[2 * k / WIDTH], WIDTH / 2);
     return gsi_fold(each, 0);
 }
 
 INLINE void lamb_round(const gsi_slice *s, size_t i, size_t n, gs_dtype type, const gsi_adam *set,
                        vd weight[SUMS], vd direction[SUMS])
 {
-    UNROLL for (size_t k = 0; k < LANES; k += WIDTH)
-    {
+    EACH_VEC (k, WIDTH) {
         const size_t j = i + k, some = lanes(n, k);
         const vf w = load_n(s->weight + j, GS_F32, some);
         const vf g = gradient(s->grad, j, some, type, set->unscale, set->limit);
@@ -291,10 +291,8 @@ INLINE void FAMILY(lamb)(gsi_norms *norms, const gsi_slice *slice, size_t n, con
 {
     const gsi_slice s = *slice;
     const gsi_adam c = *set;
-    vd weight[SUMS], direction[SUMS];
+    vd weight[SUMS] = {{0}}, direction[SUMS] = {{0}};
     size_t i = 0;
-    clear(weight);
-    clear(direction);
     for (; i + LANES <= n; i += LANES) {
         prefetch_streams(LAMB, &s, i, type);
         lamb_round(&s, i, LANES, type, &c, weight, direction);
@@ -311,7 +309,7 @@ INLINE vd square(double *cols, vd g, double eps, size_t n)
     vd each = {0};
     memcpy(&each, &all_eps, n * sizeof eps);
     each = mul_add(g, g, each);
-    store_f64n(cols, load_f64n(cols, n) + each, n);
+    store_f64(cols, load_f64(cols, n) + each, n);
     return each;
 }
 
@@ -319,13 +317,11 @@ INLINE void squares_round(double *cols, const void *grad, size_t n, gs_dtype typ
                           const gsi_factor *set, vd sums[SUMS])
 {
     const size_t half = WIDTH / 2;
-    UNROLL for (size_t k = 0; k < LANES; k += WIDTH)
-    {
+    EACH_VEC (k, WIDTH) {
         const size_t some = lanes(n, k), first = some < half ? some : half;
         const vf g = gradient(grad, k, some, type, set->unscale, set->limit);
-        vd *at_k = sums + k / half;
-        at_k[0] += square(cols + k, low(g), set->eps, first);
-        at_k[1] += square(cols + k + half, high(g), set->eps, some - first);
+        sums[k / half] += square(cols + k, low(g), set->eps, first);
+        sums[k / half + 1] += square(cols + k + half, high(g), set->eps, some - first);
     }
 }
 
@@ -333,9 +329,8 @@ INLINE double FAMILY(squares)(double *cols, const void *grad, size_t n, const gs
                               gs_dtype type)
 {
     const gsi_factor c = *set;
-    vd sums[SUMS];
+    vd sums[SUMS] = {{0}};
     size_t i = 0;
-    clear(sums);
     for (; i + LANES <= n; i += LANES) {
         prefetch(at(grad, i, type));
         squares_round(cols + i, at(grad, i, type), LANES, type, &c, sums);
@@ -348,7 +343,7 @@ INLINE double FAMILY(squares)(double *cols, const void *grad, size_t n, const gs
 INLINE void factored_round(const void *grad, size_t i, size_t n, gs_dtype type, const settings *c,
                            vd sums[SUMS])
 {
-    UNROLL for (size_t k = 0; k < LANES; k += WIDTH)
+    EACH_VEC (k, WIDTH)
         add_squares(sums + 2 * k / WIDTH, factor_direction(grad, i + k, lanes(n, k), type, c));
 }
 
@@ -356,9 +351,8 @@ INLINE double FAMILY(factored)(const float *col, float row, const void *grad, si
                                const gsi_factor *set, gs_dtype type)
 {
     const settings c = {.factor = *set, .col = col, .row = row};
-    vd sums[SUMS];
+    vd sums[SUMS] = {{0}};
     size_t i = 0;
-    clear(sums);
     for (; i + LANES <= n; i += LANES) {
         prefetch(at(grad, i, type));
         factored_round(grad, i, LANES, type, &c, sums);
