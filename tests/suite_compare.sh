@@ -72,7 +72,7 @@ check "with all its steps" test "$(wc -l <"$tmp/alone")" -eq 8
 check "--json, --seeds" compares 0 --config "$tmp/small.conf" --output "$tmp/b" --seeds 2 --seed 7 \
     --json --quiet --runs fp32,bf16,fp16:pytorch:O1:retry:2
 cp "$tmp/out" "$tmp/json"
-check "--quiet" test ! -s "$tmp/err"
+check "--quiet: but --json was asked for" test ! -s "$tmp/err"
 check "it is JSON" is_json "$tmp/json"
 check "its runs" test "$(member name "$tmp/json" | grep -v conv | tr '\n' ' ')" = \
     '"fp32" "bf16" "fp16 pytorch O1 retry:2" '
@@ -91,11 +91,27 @@ check "a scale that always overflows" compares 0 --config "$tmp/small.conf" --ou
     --runs fp32,fp16:static:1e15 --json
 check "skips every step" test "$(member skipped "$tmp/out" | tr '\n' ' ')" = "0 8 "
 
+check "--quiet" compares 0 --config "$tmp/small.conf" --output "$tmp/b" --runs fp32,bf16 --quiet
+check "says nothing" test ! -s "$tmp/out" -a ! -s "$tmp/err"
+check "and leaves its report" grep -q '</html>' "$tmp/b/report.html"
+
 # ---- what goes wrong ----
 
-check "one that fails" compares 1 --config "$tmp/small.conf" --output "$tmp/c" --runs fp32,fp16:O0,bf16
-check "is named, with the reason" has '^fp16 O0: --mode O0 is all fp32'
+check "one that fails" compares 1 --config "$tmp/small.conf" --output "$tmp/c" --set fail_after=3 \
+    --runs fp32,fp16:static:1e15,bf16
+check "is named, with the reason" has '^fp16 static:1e15: step 3: '
 check "the others are there" test "$(row fp32 | wc -l)$(row bf16 | wc -l)" = 11
+
+# refused_here SENTENCE ARGS... : while another one has $tmp/out and $tmp/err
+refused_here()
+{
+    sentence="gradscale: $1"
+    shift
+    said=$("$gs" compare --config "$tmp/small.conf" "$@" 2>&1 </dev/null)
+    code=$?
+    echo "exit code $code: $said"
+    [ $code -eq 2 ] && [ "$said" = "$sentence" ]
+}
 
 # A comparison that takes long enough to be disturbed; its process is $compare.
 begin()
@@ -126,6 +142,7 @@ check "the others are there" test "$(row fp32 | grep -c %)$(row bf16 | grep -c %
 
 begin "$tmp/e" 100000
 check "a run begins" wait_for "$tmp/e/fp32-seed-1.jsonl"
+check "a second one" refused_here "--output $tmp/e: another comparison is writing there" --output "$tmp/e"
 kill -TERM $compare
 wait $compare
 check "interrupted: exit code 1" test $? -eq 1
@@ -163,6 +180,22 @@ check "--runs: twice" refuses "--runs: 'fp16 none' is there twice" --runs fp16:n
 check "--runs: empty" refuses "--runs: an item of the list is empty or too long" --runs fp32,,bf16
 check "--runs: an empty word" refuses "--runs: 'fp16::none' has a word that is empty or too long" \
     --runs fp16::none
+tiny="--config $tmp/small.conf" # one that is not refused ends soon
+check "--runs: a mode of others" refuses \
+    "run fp32 O2: --mode O2 is mixed precision: it does not go with --precision fp32" $tiny --runs bf16,fp32:O2
+check "--runs: a mode of fp32" refuses \
+    "run fp16 O0: --mode O0 is all fp32: it does not go with --precision fp16" $tiny --runs fp32,fp16:O0
+check "--runs: how often" refuses "run fp16 retry:0: --on-overflow: on_overflow=retry:0: on_overflow must be \
+skip, retry:N with N from 1 to 100, or attribute" $tiny --runs fp32,fp16:retry:0
+check "--set of another policy" refuses "run fp16 headroom: --set: interval is not a key of the policy headroom" \
+    $tiny --runs fp16:pytorch,fp16:headroom --set interval=50
+check "--optimizer" refuses \
+    "run fp32: --optimizer: there is no optimizer adamx: sgd, adam, adamw, lamb and adafactor exist" $tiny --optimizer adamx
+check "no such data" refuses "--data: $tmp/none: No such file or directory" --data "$tmp/none"
+check "data of another model" refuses "--model gpt learns tokens, and shapes is images with a class a pixel" \
+    --model gpt --data shapes
+check "a model that cannot be" refuses "a width of 16 has no 3 heads" --model gpt --width 16 --heads 3 \
+    --data README.md
 check "--seeds" refuses "--seeds must be from 1 to 1000, not 0" --seeds 0
 check "an option of train alone" refuses \
     "unknown option --checkpoint: gradscale compare --help lists them" --checkpoint x
@@ -174,6 +207,10 @@ check "a config that is wrong" refuses "$tmp/bad.conf:1: lr needs a finite numbe
 echo keep >"$tmp/file"
 check "--output is a file" compares 2 --config "$tmp/small.conf" --output "$tmp/file"
 check "which stays" grep -qx keep "$tmp/file"
+if [ -d /sys/kernel ]; then # nobody may make a file there, though root is told that it may
+    check "--output where nobody may" compares 2 --config "$tmp/small.conf" --output /sys/kernel
+    check "is told why" grep -Eq '/sys/kernel.*(denied|not permitted)' "$tmp/err"
+fi
 
 # ---- the dense experiment ----
 

@@ -20,8 +20,8 @@ static const char *string(const char *value)
 {
     json_writer j;
     FILE *f = open_text();
-    json_begin(&j, f, false);
-    json_string(&j, NULL, value);
+    put_begin(&j, f, false);
+    put_string(&j, NULL, value);
     return close_text(f);
 }
 
@@ -29,8 +29,8 @@ static const char *number(double value)
 {
     json_writer j;
     FILE *f = open_text();
-    json_begin(&j, f, false);
-    json_double(&j, NULL, value);
+    put_begin(&j, f, false);
+    put_double(&j, NULL, value);
     return close_text(f);
 }
 
@@ -39,23 +39,23 @@ static void test_layout(void)
     json_writer j;
     for (int pretty = 0; pretty < 2; pretty++) {
         FILE *f = open_text();
-        json_begin(&j, f, pretty);
-        json_object(&j, NULL);
-        json_array(&j, "empty");
-        json_end(&j);
-        json_object(&j, "none");
-        json_end(&j);
-        json_array(&j, "list");
-        json_u64(&j, NULL, UINT64_MAX);
-        json_i64(&j, NULL, INT64_MIN);
-        json_object(&j, NULL);
-        json_bool(&j, "yes", true);
-        json_bool(&j, "no", false);
-        json_end(&j);
-        json_end(&j);
-        json_null(&j, "nothing");
-        json_string(&j, "missing", NULL);
-        json_end(&j);
+        put_begin(&j, f, pretty);
+        put_object(&j, NULL);
+        put_array(&j, "empty");
+        put_end(&j);
+        put_object(&j, "none");
+        put_end(&j);
+        put_array(&j, "list");
+        put_u64(&j, NULL, UINT64_MAX);
+        put_i64(&j, NULL, INT64_MIN);
+        put_object(&j, NULL);
+        put_bool(&j, "yes", true);
+        put_bool(&j, "no", false);
+        put_end(&j);
+        put_end(&j);
+        put_null(&j, "nothing");
+        put_string(&j, "missing", NULL);
+        put_end(&j);
         close_text(f);
         CHECK_MSG(strcmp(text, pretty ? "{\n"
                                         "  \"empty\": [],\n"
@@ -83,11 +83,11 @@ static void test_lines(void)
 {
     json_writer j;
     FILE *f = open_text();
-    json_begin(&j, f, false);
+    put_begin(&j, f, false);
     for (unsigned i = 0; i < 2; i++) {
-        json_object(&j, NULL);
-        json_u64(&j, "step", i);
-        json_end(&j);
+        put_object(&j, NULL);
+        put_u64(&j, "step", i);
+        put_end(&j);
     }
     CHECK(strcmp(close_text(f), "{\"step\": 0}\n{\"step\": 1}\n") == 0);
 }
@@ -96,11 +96,11 @@ static void test_depth(void)
 {
     json_writer j;
     FILE *f = open_text();
-    json_begin(&j, f, false);
+    put_begin(&j, f, false);
     for (int i = 0; i < 63; i++)
-        json_array(&j, NULL);
+        put_array(&j, NULL);
     for (int i = 0; i < 63; i++)
-        json_end(&j);
+        put_end(&j);
     close_text(f);
     CHECK(strlen(text) == 2 * 63 + 1 && text[62] == '[' && text[63] == ']');
 }

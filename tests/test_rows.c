@@ -112,6 +112,9 @@ static void test_elementwise(void)
         const size_t n = 1 + below(2000);
         const array *x = some(0, n, 8), *z = some(1, n, 8);
         array *y = some(2, n, 1);
+        CHECK(k->copy(out(y), in(x), n) == largest(y));
+        for (size_t i = 0; i < n; i++)
+            NEAR(y, i, get(x, i), 0);
         CHECK(k->relu(out(y), in(x), n) == largest(y));
         for (size_t i = 0; i < n; i++)
             NEAR(y, i, fmax(get(x, i), 0), 0);

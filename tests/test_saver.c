@@ -208,6 +208,32 @@ static void test_create(void)
     remove_folder();
 }
 
+/* A folder has one saver at a time, wherever the other one is; it is free when that one ends. */
+static void test_lock(void)
+{
+    make_folder();
+    gs_saver *first = saver_new(1), *second = NULL;
+    write_bytes(in_folder("step-00000001.safetensors.1-0.tmp"), "x", 1);
+    CHECK(gs_saver_create(&second, job_folder, 1, NULL, &error) == GS_ESTATE && !second);
+    CHECK_MSG(strstr(error.text, job_folder) && strstr(error.text, "another"), "%s", error.text);
+    CHECK(strstr(listing(), ".tmp")); /* not even what nobody holds is touched */
+    gs_saver_free(first);
+    const pid_t child = fork();
+    if (child == 0) { /* holds it until it is killed */
+        first = NULL;
+        if (gs_saver_create(&first, job_folder, 1, NULL, &error) == GS_OK)
+            pause();
+        _exit(1);
+    }
+    for (int tries = 0; strstr(listing(), ".tmp") && tries < 1000; tries++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    CHECK(gs_saver_create(&second, job_folder, 1, NULL, &error) == GS_ESTATE);
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, NULL, 0) == child);
+    gs_saver_free(saver_new(1));
+    remove_folder();
+}
+
 /* Runs body in a child of its own, which ends with the number of its failed checks. */
 static void in_child(void (*body)(void))
 {
@@ -452,5 +478,5 @@ static void test_kill(void)
 }
 
 TESTS({"copy", test_copy}, {"keep", test_keep}, {"newest", test_newest},
-      {"temporaries", test_temporaries}, {"create", test_create}, {"full", test_full},
-      {"rights", test_rights}, {"memory", test_memory}, {"kill", test_kill})
+      {"temporaries", test_temporaries}, {"create", test_create}, {"lock", test_lock},
+      {"full", test_full}, {"rights", test_rights}, {"memory", test_memory}, {"kill", test_kill})

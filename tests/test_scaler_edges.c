@@ -316,6 +316,14 @@ static void test_tuning(void)
     CHECK(gs_scaler_get(text, sizeof text, &headroom, "history") == GS_OK &&
           strtod(text, NULL) == 5);
     CHECK(gs_scaler_get(text, sizeof text, &headroom, "band") == GS_ENAME);
+    size_t keys = 0, params = 0, own = 0;
+    while (gs_param_key(params))
+        params++;
+    for (const char *key; (key = gs_scaler_key(&headroom, keys)); keys++) {
+        CHECK_MSG(gs_scaler_get(text, sizeof text, &headroom, key) == GS_OK, "%s", key);
+        own += strcmp(key, "margin") == 0 || strcmp(key, "half") == 0;
+    }
+    CHECK(own == 2 && keys == 2 + 7 + params); /* the policy's, the rules, the machine's */
     CHECK(headroom.params.state == GS_STATE_F64);
     CHECK(scaler_of("logmax", NULL).params.state == GS_STATE_F32);
     gs_scaler histogram = scaler_of("histogram", "band=16 threshold=0.5");

@@ -3,6 +3,9 @@
  * is bad. */
 #include "train_rig.h"
 
+#include "kernel/fpenv.h"
+
+#include <fenv.h>
 #include <math.h>
 
 /* ---- the same bits everywhere ---- */
@@ -52,6 +55,43 @@ static void test_everywhere(void)
     check_everywhere(CNN, GS_O2, GS_F16);
     check_everywhere(RESNET, GS_O2, GS_BF16);
     check_everywhere(MLP, GS_O3, GS_F16);
+}
+
+/* The caller's floating-point mode is not the step's: rounding up, say, and subnormals flushed, as
+ * in a program that is linked with -ffast-math. */
+static void check_float_modes(model_kind kind, gs_mode mode)
+{
+    static const int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
+    const how h = {.kind = kind, .mode = mode, .half = GS_F16, .threads = 2, .dropout = 0.1f};
+    const uint64_t usual = gsi_fpenv_read();
+    job jobs[sizeof rounding / sizeof rounding[0]];
+    for (size_t m = 0; m < sizeof rounding / sizeof rounding[0]; m++) {
+        jobs[m] = job_new(&h);
+        for (unsigned i = 0; i < 4; i++) {
+            const gs_batch batch = batch_of(kind, i), thirds[] = {batch, batch, batch};
+            double loss;
+            gsi_fpenv_write(m ? GSI_FPENV_FLUSH : GSI_FPENV_DEFAULT);
+            fesetround(rounding[m]);
+            const uint64_t mine = gsi_fpenv_read();
+            const gs_status status = gs_trainer_step(jobs[m].trainer, thirds, 3, NULL);
+            const gs_status valued = gs_trainer_evaluate(jobs[m].trainer, &batch, &loss, NULL);
+            const bool kept = ((gsi_fpenv_read() ^ mine) & ~(uint64_t)GSI_FPENV_FLAGS) == 0;
+            fesetround(FE_TONEAREST);
+            gsi_fpenv_write(usual);
+            CHECK(status == GS_OK && valued == GS_OK && kept);
+        }
+        CHECK_MSG(same_job(&jobs[0], &jobs[m]), "model %d, O%d, rounding %d", (int)kind, (int)mode,
+                  rounding[m]);
+    }
+    for (size_t m = 0; m < sizeof rounding / sizeof rounding[0]; m++)
+        job_free(&jobs[m]);
+}
+
+static void test_float_modes(void)
+{
+    check_float_modes(GPT, GS_O2);
+    check_float_modes(CNN, GS_O1);
+    check_float_modes(RESNET, GS_O0);
 }
 
 /* ---- every mode trains ---- */
@@ -445,14 +485,21 @@ static void test_bad_input(void)
     job_free(&untouched);
 }
 
+static gs_value *no_segment(const void *args, gs_tape *t, gs_value *x)
+{
+    (void)args, (void)t, (void)x;
+    return NULL;
+}
+
 /* Operations name themselves and both shapes. */
 static void test_bad_shapes(void)
 {
     gs_context *ctx;
     gs_tape *t;
     CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
-    CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0}) == GS_OK);
+    CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0, .recompute = 1}) == GS_OK);
     static const float zeros[256];
+    double wide[4] = {0};
     gs_running running = {0};
 #define IN(...)                                                                  \
     gs_input(t, GS_F32, (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
@@ -511,13 +558,27 @@ static void test_bad_shapes(void)
     BAD(gs_avg_pool(t, IN(4, 5), 2, 2), "avg_pool", "[4 5]");
     BAD(gs_reshape(t, IN(4, 5), 5, (const size_t[]){1, 1, 1, 4, 5}), "reshape", "5 dimensions");
     BAD(gs_param(t, NULL), "weight is missing");
+    BAD(gs_param(t, &(gs_weight){"w1", 1, 4, (void *)wide, GS_F64, NULL, 0, NULL, 0, 0}), "w1",
+        "f32");
+    BAD(gs_param(t, &(gs_weight){"w2", 1, 4, (char *)wide + 1, GS_F32, NULL, 0, NULL, 0, 0}), "w2",
+        "aligned");
+    BAD(gs_param(t, &(gs_weight){"w3", 1, 4, wide, GS_F32, NULL, 0, wide, (gs_dtype)77, 0}), "w3");
+    BAD(gs_param(t, &(gs_weight){"w4", 1, 4, wide, GS_F32, wide, GS_F64, NULL, 0, 0}), "w4");
+    BAD(gs_attention(t, IN(1, 4, 12), SIZE_MAX / 3 * 2 + 1), "attention"); /* 3 * heads is 1 */
+    BAD(gs_relu(t, NULL), "NULL");
+    BAD(gs_linear(t, NULL, NULL, NULL), "NULL");
+    BAD(gs_linear(t, IN(4, 5), NULL, NULL), "NULL");
+    BAD(gs_add(t, IN(4, 5), NULL), "NULL");
+    BAD(gs_embedding(t, NULL, (const int32_t[]){0}, 1), "NULL");
+    BAD(gs_recompute(t, IN(4, 5), no_segment, NULL, 0), "NULL");
     BAD(gs_param(t, &(gs_weight){.name = "w0", .rows = 0, .cols = 4}), "w0", "empty");
     BAD(gs_input(t, GS_F32, 5, (const size_t[]){1, 1, 1, 1, 1}, zeros), "5 dimensions");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, NULL), "no data");
     BAD(IN(4, 0), "empty");
     BAD(gs_input(t, GS_F64, 1, (const size_t[]){4}, zeros), "f32, f16 or bf16");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, (const char *)zeros + 1), "aligned");
-    BAD(gs_input(t, GS_F32, 4, (const size_t[]){SIZE_MAX, 2, 2, 2}, zeros), "too large");
+    BAD(gs_input(t, GS_F32, 4, (const size_t[]){SIZE_MAX, 2, 2, 2}, zeros),
+        "[18446744073709551615 2 2 2]", "too large");
 #undef BAD
 #undef IN
     gs_tape_free(t);
@@ -668,7 +729,7 @@ static void test_wgrad(void)
             h.wgrad_f32 = wide;
             job j = job_new(&h);
             step(&j, GPT, 0);
-            for (size_t i = 2; i < j.model->n; i++) { /* the first two are embeddings */
+            for (size_t i = 2; i < j.model->n; i++) { /* of embeddings: test_grads.c */
                 const gs_weight *w = &j.model->weights[i];
                 const bool norm = strstr(w->name, "ln_");
                 size_t fit = 0, n = w->rows * w->cols;
@@ -701,8 +762,58 @@ static void test_half_memory(void)
     CHECK_MSG(bytes[1] < bytes[0], "%zu bytes in f32, %zu in O1", bytes[0], bytes[1]);
 }
 
-TESTS({"everywhere", test_everywhere}, {"learns", test_learns}, {"steady", test_steady},
-      {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
-      {"accumulation", test_accumulation}, {"fresh", test_fresh}, {"bad_input", test_bad_input},
-      {"bad_shapes", test_bad_shapes}, {"bad_models", test_bad_models}, {"names", test_names},
-      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory})
+/* ---- models of one's own ---- */
+
+typedef struct odd_model {
+    gs_model base;
+    enum { NOTHING, WEIGHTS, HALF_LOSS, LOSS } result;
+} odd_model;
+
+static gs_value *odd_forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    static const float zeros[8];
+    const odd_model *m = model;
+    (void)batch;
+    gs_value *w = gs_param(t, &m->base.weights[0]);
+    gs_value *loss = gs_mse(t, w, gs_input(t, GS_F32, 1, (const size_t[]){8}, zeros));
+    gs_value *const results[] = {NULL, w, gs_cast(t, loss, GS_F16), loss};
+    return results[m->result];
+}
+
+/* What is no loss is an error of a step and of an evaluation; so is a model that another trainer
+ * has taken. */
+static void test_odd_models(void)
+{
+    const gs_store_entry entry = {"a", 1, 8, 0};
+    const gs_init init = {1, 0};
+    odd_model m = {.base = {.forward = odd_forward, .n = 1, .entries = &entry, .inits = &init}};
+    gs_trainer_config config = {.tape = {.mode = GS_O2, .half = GS_F16}};
+    gs_context *ctx;
+    gs_trainer *trainer, *other;
+    double loss;
+    const gs_batch batch = {.n = 1};
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
+    CHECK(gs_trainer_create(&trainer, ctx, &m.base, &config) == GS_OK);
+    for (m.result = NOTHING; m.result < LOSS; m.result++) {
+        CHECK(gs_trainer_step(trainer, &batch, 1, NULL) == GS_ESTATE);
+        CHECK(gs_trainer_evaluate(trainer, &batch, &loss, NULL) == GS_ESTATE);
+    }
+    CHECK(gs_trainer_evaluate(trainer, &batch, &loss, NULL) == GS_OK && loss == 1);
+    CHECK(gs_trainer_create(&other, ctx, &m.base, &config) == GS_OK);
+    CHECK(gs_trainer_step(trainer, &batch, 1, NULL) == GS_ESTATE);
+    CHECK(strstr(gs_context_error(ctx)->text, "another trainer"));
+    CHECK(gs_trainer_evaluate(trainer, &batch, &loss, NULL) == GS_ESTATE);
+    gs_trainer_free(trainer);
+    CHECK(gs_trainer_step(other, &batch, 1, NULL) == GS_OK);
+    gs_trainer_free(other);
+    gs_context_free(ctx);
+}
+
+TESTS({"everywhere", test_everywhere}, {"float_modes", test_float_modes}, {"learns", test_learns},
+      {"steady", test_steady}, {"no_memory", test_no_memory}, {"overflow", test_overflow},
+      {"injected", test_injected}, {"accumulation", test_accumulation}, {"fresh", test_fresh},
+      {"bad_input", test_bad_input}, {"bad_shapes", test_bad_shapes},
+      {"bad_models", test_bad_models}, {"names", test_names}, {"autocast", test_autocast},
+      {"wgrad", test_wgrad}, {"half_memory", test_half_memory}, {"odd_models", test_odd_models})

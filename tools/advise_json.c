@@ -13,40 +13,40 @@ static const char *const verdicts[] = {
 
 static void format_object(json_writer *j, const char *key, const gs_rounded *r)
 {
-    json_object(j, key);
-    json_array(j, "flushed");
+    put_object(j, key);
+    put_array(j, "flushed");
     for (int k = 0; k < SCALES; k++)
-        json_u64(j, NULL, r[k].flushed);
-    json_end(j);
-    json_array(j, "subnormal");
+        put_u64(j, NULL, r[k].flushed);
+    put_end(j);
+    put_array(j, "subnormal");
     for (int k = 0; k < SCALES; k++)
-        json_u64(j, NULL, r[k].subnormal);
-    json_end(j);
-    json_array(j, "overflow");
+        put_u64(j, NULL, r[k].subnormal);
+    put_end(j);
+    put_array(j, "overflow");
     for (int k = 0; k < SCALES; k++)
-        json_u64(j, NULL, r[k].overflow);
-    json_end(j);
-    json_end(j);
+        put_u64(j, NULL, r[k].overflow);
+    put_end(j);
+    put_end(j);
 }
 
 static void survey_members(json_writer *j, const survey *s)
 {
-    json_u64(j, "elements", s->elements);
-    json_u64(j, "zero", s->zero);
-    json_u64(j, "inf", s->inf);
-    json_u64(j, "nan", s->nan);
-    json_double(j, "amax", (double)s->amax);
+    put_u64(j, "elements", s->elements);
+    put_u64(j, "zero", s->zero);
+    put_u64(j, "inf", s->inf);
+    put_u64(j, "nan", s->nan);
+    put_double(j, "amax", (double)s->amax);
     if (survey_has_safe(s))
-        json_i64(j, "largest_safe_log2_scale", s->safe);
+        put_i64(j, "largest_safe_log2_scale", s->safe);
     else
-        json_null(j, "largest_safe_log2_scale");
-    json_object(j, "histogram");
-    json_i64(j, "first_exponent", s->low);
-    json_array(j, "counts");
+        put_null(j, "largest_safe_log2_scale");
+    put_object(j, "histogram");
+    put_i64(j, "first_exponent", s->low);
+    put_array(j, "counts");
     for (int e = s->low; s->counts && e <= s->high; e++)
-        json_u64(j, NULL, s->counts[e - s->low]);
-    json_end(j);
-    json_end(j);
+        put_u64(j, NULL, s->counts[e - s->low]);
+    put_end(j);
+    put_end(j);
     format_object(j, "fp16", s->f16);
     format_object(j, "bf16", s->bf16);
 }
@@ -54,67 +54,67 @@ static void survey_members(json_writer *j, const survey *s)
 static void tensor_object(json_writer *j, const advise_tensor *t)
 {
     const gs_entry *e = t->entry;
-    json_object(j, NULL);
-    json_string(j, "name", e->name);
-    json_string(j, "type", e->type);
-    json_array(j, "shape");
+    put_object(j, NULL);
+    put_string(j, "name", e->name);
+    put_string(j, "type", e->type);
+    put_array(j, "shape");
     for (int d = 0; d < e->rank; d++)
-        json_u64(j, NULL, e->shape[d]);
-    json_end(j);
-    json_bool(j, "skipped", !gs_entry_readable(e));
+        put_u64(j, NULL, e->shape[d]);
+    put_end(j);
+    put_bool(j, "skipped", !gs_entry_readable(e));
     if (gs_entry_readable(e)) {
         if (t->s.first_bad != GS_NONE)
-            json_u64(j, "first_nonfinite", t->s.first_bad);
+            put_u64(j, "first_nonfinite", t->s.first_bad);
         else
-            json_null(j, "first_nonfinite");
+            put_null(j, "first_nonfinite");
         survey_members(j, &t->s);
     }
-    json_end(j);
+    put_end(j);
 }
 
 void advise_json(const advise *a)
 {
     json_writer j;
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
-    json_string(&j, "version", gs_version());
-    json_i64(&j, "margin_bits", a->margin);
-    json_object(&j, "advice");
-    json_string(&j, "verdict", verdicts[a->advice.verdict]);
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "version", gs_version());
+    put_i64(&j, "margin_bits", a->margin);
+    put_object(&j, "advice");
+    put_string(&j, "verdict", verdicts[a->advice.verdict]);
     if (!survey_has_safe(&a->total))
-        json_null(&j, "log2_scale");
+        put_null(&j, "log2_scale");
     else
-        json_i64(&j, "log2_scale", a->advice.log2_scale);
-    json_bool(&j, "bf16_needs_scale", a->advice.bf16_needed);
-    json_string(&j, "fp16_sentence", a->advice.f16);
-    json_string(&j, "bf16_sentence", a->advice.bf16);
-    json_string(&j, "nonfinite_sentence", a->advice.bad[0] ? a->advice.bad : NULL);
-    json_end(&j);
+        put_i64(&j, "log2_scale", a->advice.log2_scale);
+    put_bool(&j, "bf16_needs_scale", a->advice.bf16_needed);
+    put_string(&j, "fp16_sentence", a->advice.f16);
+    put_string(&j, "bf16_sentence", a->advice.bf16);
+    put_string(&j, "nonfinite_sentence", a->advice.bad[0] ? a->advice.bad : NULL);
+    put_end(&j);
     if (a->bad_entry) {
-        json_object(&j, "first_nonfinite");
-        json_string(&j, "file", a->bad_file->path);
-        json_string(&j, "tensor", a->bad_entry->name);
-        json_u64(&j, "index", a->bad_index);
-        json_end(&j);
+        put_object(&j, "first_nonfinite");
+        put_string(&j, "file", a->bad_file->path);
+        put_string(&j, "tensor", a->bad_entry->name);
+        put_u64(&j, "index", a->bad_index);
+        put_end(&j);
     } else {
-        json_null(&j, "first_nonfinite");
+        put_null(&j, "first_nonfinite");
     }
-    json_object(&j, "total");
+    put_object(&j, "total");
     survey_members(&j, &a->total);
-    json_end(&j);
-    json_array(&j, "files");
+    put_end(&j);
+    put_array(&j, "files");
     for (size_t f = 0; f < a->count; f++) {
         const advise_file *file = &a->files[f];
-        json_object(&j, NULL);
-        json_string(&j, "path", file->path);
-        json_string(&j, "format", gs_source_format(file->source));
-        json_u64(&j, "bytes", gs_source_size(file->source));
-        json_array(&j, "tensors");
+        put_object(&j, NULL);
+        put_string(&j, "path", file->path);
+        put_string(&j, "format", gs_source_format(file->source));
+        put_u64(&j, "bytes", gs_source_size(file->source));
+        put_array(&j, "tensors");
         for (size_t t = 0; t < file->count; t++)
             tensor_object(&j, &file->tensors[t]);
-        json_end(&j);
-        json_end(&j);
+        put_end(&j);
+        put_end(&j);
     }
-    json_end(&j);
-    json_end(&j);
+    put_end(&j);
+    put_end(&j);
 }

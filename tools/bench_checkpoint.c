@@ -160,24 +160,24 @@ static void print_json(const bench *b)
 {
     char cpu[128];
     json_writer j;
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
-    json_string(&j, "bench", "checkpoint");
-    json_string(&j, "version", gs_version());
-    json_string(&j, "compiler", cli_compiler());
-    json_string(&j, "cpu", cli_cpu_model(cpu));
-    json_u64(&j, "threads", gs_context_threads(b->ctx));
-    json_double(&j, "load", cli_load());
-    json_string(&j, "model", models[b->model].name);
-    json_u64(&j, "bytes", b->best.bytes);
-    json_u64(&j, "rounds", b->rounds);
-    json_double(&j, "disk_seconds", b->disk);
-    json_double(&j, "seconds", b->best.wrote);
-    json_double(&j, "held_seconds", b->best.copied);
-    json_double(&j, "load_seconds", b->load);
-    json_double(&j, "of_disk", of_disk(b));
-    json_double(&j, "of_disk_with_copy", of_disk_with_copy(b));
-    json_end(&j);
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "bench", "checkpoint");
+    put_string(&j, "version", gs_version());
+    put_string(&j, "compiler", cli_compiler());
+    put_string(&j, "cpu", cli_cpu_model(cpu));
+    put_u64(&j, "threads", gs_context_threads(b->ctx));
+    put_double(&j, "load", cli_load());
+    put_string(&j, "model", models[b->model].name);
+    put_u64(&j, "bytes", b->best.bytes);
+    put_u64(&j, "rounds", b->rounds);
+    put_double(&j, "disk_seconds", b->disk);
+    put_double(&j, "seconds", b->best.wrote);
+    put_double(&j, "held_seconds", b->best.copied);
+    put_double(&j, "load_seconds", b->load);
+    put_double(&j, "of_disk", of_disk(b));
+    put_double(&j, "of_disk_with_copy", of_disk_with_copy(b));
+    put_end(&j);
 }
 
 /* ---- the command ---- */

@@ -266,56 +266,56 @@ static void print_text(const result *results, size_t n)
 static void json_ratio(json_writer *j, const char *key, double value)
 {
     if (value > 0)
-        json_double(j, key, value);
+        put_double(j, key, value);
     else
-        json_null(j, key);
+        put_null(j, key);
 }
 
 static void json_result(json_writer *j, const result *x)
 {
     const shape *s = x->shape;
-    json_object(j, NULL);
-    json_string(j, "name", s->name);
-    json_string(j, "group", s->group);
-    json_u64(j, "m", s->m);
-    json_u64(j, "n", s->n);
-    json_u64(j, "k", s->k);
-    json_bool(j, "a_transposed", s->form == DW);
-    json_bool(j, "b_transposed", s->form == FORWARD);
-    json_object(j, "gflop_per_s");
+    put_object(j, NULL);
+    put_string(j, "name", s->name);
+    put_string(j, "group", s->group);
+    put_u64(j, "m", s->m);
+    put_u64(j, "n", s->n);
+    put_u64(j, "k", s->k);
+    put_bool(j, "a_transposed", s->form == DW);
+    put_bool(j, "b_transposed", s->form == FORWARD);
+    put_object(j, "gflop_per_s");
     for (side k = PEAK; k < SIDES; k++)
         json_ratio(j, side_names[k], x->best[k] > 0 ? flops(s) / x->best[k] / 1e9 : 0);
-    json_end(j);
+    put_end(j);
     for (size_t i = 0; i < RATIOS; i++)
         json_ratio(j, ratios[i].key, ratio(x, ratios[i].of, ratios[i].to));
-    json_u64(j, "rounds", x->rounds);
-    json_end(j);
+    put_u64(j, "rounds", x->rounds);
+    put_end(j);
 }
 
 static void print_json(const arena *r, const char *kernels, const result *results, size_t n)
 {
     char model[128];
     json_writer j;
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
-    json_string(&j, "bench", "gemm");
-    json_string(&j, "version", gs_version());
-    json_string(&j, "compiler", cli_compiler());
-    json_string(&j, "cpu", cli_cpu_model(model));
-    json_string(&j, "kernels", kernels);
-    json_double(&j, "load", cli_load());
-    json_u64(&j, "threads", r->threads);
-    json_bool(&j, "onednn", r->onednn != NULL);
-    json_array(&j, "results");
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "bench", "gemm");
+    put_string(&j, "version", gs_version());
+    put_string(&j, "compiler", cli_compiler());
+    put_string(&j, "cpu", cli_cpu_model(model));
+    put_string(&j, "kernels", kernels);
+    put_double(&j, "load", cli_load());
+    put_u64(&j, "threads", r->threads);
+    put_bool(&j, "onednn", r->onednn != NULL);
+    put_array(&j, "results");
     for (const result *x = results; x < results + n; x++)
         json_result(&j, x);
-    json_end(&j);
-    json_object(&j, "training_means");
+    put_end(&j);
+    put_object(&j, "training_means");
     for (size_t i = 0; i < RATIOS; i++)
         json_ratio(&j, ratios[i].key,
                    geometric_mean(results, n, "training", ratios[i].of, ratios[i].to));
-    json_end(&j);
-    json_end(&j);
+    put_end(&j);
+    put_end(&j);
 }
 
 /* ---- the command ---- */

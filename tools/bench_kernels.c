@@ -364,37 +364,37 @@ static void print_size(const cell *cells, size_t n, size_t size)
 
 static void json_job(json_writer *j, const cell *c, const job *x)
 {
-    json_object(j, NULL);
-    json_string(j, "name", x->pass ? x->name : bench_limit_name(x->limit));
+    put_object(j, NULL);
+    put_string(j, "name", x->pass ? x->name : bench_limit_name(x->limit));
     if (x->pass)
-        json_string(j, "limit", bench_limit_name(x->limit));
+        put_string(j, "limit", bench_limit_name(x->limit));
     else
-        json_string(j, "loop", x->name);
-    json_u64(j, "bytes", (uint64_t)x->traffic);
-    json_double(j, "seconds", x->best);
-    json_double(j, "gb_per_s", rate(x));
+        put_string(j, "loop", x->name);
+    put_u64(j, "bytes", (uint64_t)x->traffic);
+    put_double(j, "seconds", x->best);
+    put_double(j, "gb_per_s", rate(x));
     if (x->pass)
-        json_double(j, "of_limit", of_limit(c, x));
-    json_u64(j, "rounds", x->rounds);
-    json_end(j);
+        put_double(j, "of_limit", of_limit(c, x));
+    put_u64(j, "rounds", x->rounds);
+    put_end(j);
 }
 
 static void json_cell(json_writer *j, const cell *c)
 {
-    json_object(j, NULL);
-    json_u64(j, "size", c->memory->size);
-    json_u64(j, "threads", c->threads);
-    json_array(j, "limits");
+    put_object(j, NULL);
+    put_u64(j, "size", c->memory->size);
+    put_u64(j, "threads", c->threads);
+    put_array(j, "limits");
     for (int l = 0; l < BENCH_LIMIT_COUNT; l++)
         if (c->limits[l])
             json_job(j, c, c->limits[l]);
-    json_end(j);
-    json_array(j, "passes");
+    put_end(j);
+    put_array(j, "passes");
     for (const job *x = c->jobs; x < c->jobs + c->count; x++)
         if (x->pass)
             json_job(j, c, x);
-    json_end(j);
-    json_end(j);
+    put_end(j);
+    put_end(j);
 }
 
 static void print_head(json_writer *j, const plan *p)
@@ -405,14 +405,14 @@ static void print_head(json_writer *j, const plan *p)
                cli_compiler(), p->kernels, cli_cpu_model(model), cli_cpus(), cli_load());
         return;
     }
-    json_object(j, NULL);
-    json_string(j, "bench", "kernels");
-    json_string(j, "version", gs_version());
-    json_string(j, "compiler", cli_compiler());
-    json_string(j, "cpu", cli_cpu_model(model));
-    json_string(j, "kernels", p->kernels);
-    json_double(j, "load", cli_load());
-    json_array(j, "results");
+    put_object(j, NULL);
+    put_string(j, "bench", "kernels");
+    put_string(j, "version", gs_version());
+    put_string(j, "compiler", cli_compiler());
+    put_string(j, "cpu", cli_cpu_model(model));
+    put_string(j, "kernels", p->kernels);
+    put_double(j, "load", cli_load());
+    put_array(j, "results");
 }
 
 /* ---- the command ---- */
@@ -516,14 +516,14 @@ int bench_kernels(int argc, char **argv)
     p.end = bench_now() + seconds;
 
     json_writer j;
-    json_begin(&j, stdout, true);
+    put_begin(&j, stdout, true);
     print_head(&j, &p);
     size_t measured = 0;
     for (size_t i = 0; i < p.size_count && code == CLI_GO; i++)
         code = measure_size(&p, &j, p.sizes[i], &measured);
     if (p.json) {
-        json_end(&j);
-        json_end(&j);
+        put_end(&j);
+        put_end(&j);
     }
     if (code != CLI_GO)
         return code;

@@ -335,18 +335,18 @@ static void show(cli_table *t, json_writer *j, const bench *b, size_t k)
         const double rate = bytes * (double)b->params / x->best / 1e9;
         const bool streaming = limit && x->what <= PASS;
         if (j) {
-            json_object(j, NULL);
-            json_string(j, "optimizer", optims[k].name);
-            json_string(j, "what", x->what == STREAMS ? "streams" : x->name);
+            put_object(j, NULL);
+            put_string(j, "optimizer", optims[k].name);
+            put_string(j, "what", x->what == STREAMS ? "streams" : x->name);
             if (x->what == STREAMS)
-                json_string(j, "loop", x->name);
-            json_double(j, "seconds", x->best);
-            json_double(j, "ns_per_weight", x->best * 1e9 / (double)b->params);
-            json_double(j, "gb_per_s", streaming ? rate : (double)NAN);
-            json_double(j, "of_streams", limit ? limit->best / x->best : (double)NAN);
-            json_double(j, "of_pass", x->best / pass->best);
-            json_u64(j, "rounds", x->rounds);
-            json_end(j);
+                put_string(j, "loop", x->name);
+            put_double(j, "seconds", x->best);
+            put_double(j, "ns_per_weight", x->best * 1e9 / (double)b->params);
+            put_double(j, "gb_per_s", streaming ? rate : (double)NAN);
+            put_double(j, "of_streams", limit ? limit->best / x->best : (double)NAN);
+            put_double(j, "of_pass", x->best / pass->best);
+            put_u64(j, "rounds", x->rounds);
+            put_end(j);
             continue;
         }
         cli_table_cell(t, "%s", optims[k].name);
@@ -392,18 +392,18 @@ static int run_all(bench *b, double seconds, bool json)
     char model[128], size[32];
     cli_table *t = cli_table_new((const char *const[]){"<optimizer", "<what", ">ms", ">ns/weight",
                                                        ">GB/s", ">of streams", ">of pass", NULL});
-    json_begin(&j, stdout, true);
+    put_begin(&j, stdout, true);
     if (json) {
-        json_object(&j, NULL);
-        json_string(&j, "bench", "optim");
-        json_string(&j, "version", gs_version());
-        json_string(&j, "compiler", cli_compiler());
-        json_string(&j, "cpu", cli_cpu_model(model));
-        json_string(&j, "kernels", cli_kernels(gs_context_cpu(b->ctx)));
-        json_u64(&j, "threads", gs_context_threads(b->ctx));
-        json_u64(&j, "weights", b->params);
-        json_double(&j, "load", cli_load());
-        json_array(&j, "results");
+        put_object(&j, NULL);
+        put_string(&j, "bench", "optim");
+        put_string(&j, "version", gs_version());
+        put_string(&j, "compiler", cli_compiler());
+        put_string(&j, "cpu", cli_cpu_model(model));
+        put_string(&j, "kernels", cli_kernels(gs_context_cpu(b->ctx)));
+        put_u64(&j, "threads", gs_context_threads(b->ctx));
+        put_u64(&j, "weights", b->params);
+        put_double(&j, "load", cli_load());
+        put_array(&j, "results");
     } else {
         printf(
             "gradscale %s, %s, kernels %s, %u threads\n%s, load %.1f\n%zu weights, %s of AdamW's "
@@ -422,8 +422,8 @@ static int run_all(bench *b, double seconds, bool json)
     }
     cli_progress_end();
     if (json) {
-        json_end(&j);
-        json_end(&j);
+        put_end(&j);
+        put_end(&j);
     } else {
         cli_table_print(t, stdout);
     }

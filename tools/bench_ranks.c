@@ -221,32 +221,32 @@ static void print_json(const bench *b)
 {
     char cpu[128];
     json_writer j;
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
-    json_string(&j, "bench", "ranks");
-    json_string(&j, "version", gs_version());
-    json_string(&j, "compiler", cli_compiler());
-    json_string(&j, "cpu", cli_cpu_model(cpu));
-    json_u64(&j, "threads", gs_context_threads(b->ctx));
-    json_double(&j, "load", cli_load());
-    json_i64(&j, "ranks", b->comm.size);
-    json_u64(&j, "elements", b->elements);
-    json_double(&j, "alpha", b->alpha);
-    json_double(&j, "beta", b->beta);
-    json_double(&j, "gamma", b->gamma);
-    json_array(&j, "wires");
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "bench", "ranks");
+    put_string(&j, "version", gs_version());
+    put_string(&j, "compiler", cli_compiler());
+    put_string(&j, "cpu", cli_cpu_model(cpu));
+    put_u64(&j, "threads", gs_context_threads(b->ctx));
+    put_double(&j, "load", cli_load());
+    put_i64(&j, "ranks", b->comm.size);
+    put_u64(&j, "elements", b->elements);
+    put_double(&j, "alpha", b->alpha);
+    put_double(&j, "beta", b->beta);
+    put_double(&j, "gamma", b->gamma);
+    put_array(&j, "wires");
     for (int w = 0; w < WIRES; w++) {
-        json_object(&j, NULL);
-        json_string(&j, "wire", wire_names[w]);
-        json_u64(&j, "sent", b->sent[w]);
-        json_double(&j, "reduce_seconds", b->reduce[w]);
-        json_double(&j, "step_seconds", b->step[w]);
-        json_double(&j, "waiting_seconds", b->best[w].seconds[GS_PHASE_COMM]);
-        json_double(&j, "hidden", hidden(b, w));
-        json_end(&j);
+        put_object(&j, NULL);
+        put_string(&j, "wire", wire_names[w]);
+        put_u64(&j, "sent", b->sent[w]);
+        put_double(&j, "reduce_seconds", b->reduce[w]);
+        put_double(&j, "step_seconds", b->step[w]);
+        put_double(&j, "waiting_seconds", b->best[w].seconds[GS_PHASE_COMM]);
+        put_double(&j, "hidden", hidden(b, w));
+        put_end(&j);
     }
-    json_end(&j);
-    json_end(&j);
+    put_end(&j);
+    put_end(&j);
 }
 
 /* ---- the command ---- */

@@ -4,8 +4,10 @@
 #include "train.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,12 +33,14 @@ static const cli_option own_rows[] = {
      CLI_STRING(&given.output)},
     {"resume", NULL, "go on: what DIR has whole logs of is not done again",
      CLI_FLAG(&given.resume)},
+    {"quiet", NULL, "print nothing but errors, and what --json asks for",
+     CLI_FLAG(&train_given.quiet)},
     {"json", NULL, "print JSON; its schema is in doc/json-compare.md", CLI_FLAG(&given.json)},
     {0}};
 
 /* What of train's table is not for all runs alike. */
 static const char not_here[] = "|precision|scaler|log|csv|tensorboard|report|checkpoint|"
-                               "checkpoint-every|keep|name|print-config|dry-run|resume|";
+                               "checkpoint-every|keep|name|print-config|dry-run|resume|quiet|";
 
 static bool is_here(const char *name)
 {
@@ -89,16 +93,62 @@ static int parse(int argc, char **argv)
     return train_check(o);
 }
 
+/* ---- can it be? ---- */
+
+/* The options of all runs, with those of this one in their place. */
+static int check_run(train_job *job, const train_options *all, const compare_run *run)
+{
+    const char *const own[][2] = {{"precision", run->precision},
+                                  {"mode", run->mode},
+                                  {"scaler", run->scaler},
+                                  {"on-overflow", run->how}};
+    gs_trainer_config config = {0};
+    int code = CLI_GO;
+    train_given = job->o;
+    train_given.mode = all->mode;
+    train_given.on_overflow = all->on_overflow;
+    for (size_t i = 0; i < sizeof own / sizeof own[0] && code == CLI_GO; i++)
+        if (*own[i][1])
+            code = cli_set(train_rows, own[i][0], own[i][1], "--");
+    job->o = train_given;
+    if (code == CLI_GO)
+        code = train_check(&job->o);
+    return code == CLI_GO ? train_job_settings(job, &config) : code;
+}
+
+/* What a child would refuse is refused here, once, before anything is written or begun. */
+static int check_runs(const compare_all *c)
+{
+    const train_options all = train_given;
+    train_job job = {.o = all, .comm = gs_comm_single()};
+    int code = train_job_open(&job, "");
+    for (size_t i = 0; i < c->n && code == CLI_GO; i++) {
+        cli_hold(true);
+        code = check_run(&job, &all, &c->runs[i]);
+        cli_hold(false);
+        if (code != CLI_GO)
+            cli_warn("run %s: %s", c->runs[i].name, cli_held());
+    }
+    if (code == CLI_GO)
+        code = train_job_model(&job);
+    train_job_close(&job);
+    train_given = all;
+    return code;
+}
+
 /* ---- the folder ---- */
 
+/* It stays locked until this process ends. */
 static int make_folder(const char *path)
 {
-    if (mkdir(path, 0777) == 0)
-        return CLI_GO;
-    struct stat about;
-    if (errno == EEXIST && stat(path, &about) == 0 && S_ISDIR(about.st_mode))
-        return CLI_GO;
-    return cli_fail("--output %.120s: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return cli_fail("--output %.120s: %s", path, strerror(errno));
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return cli_fail("--output %.120s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return cli_fail("--output %.120s: another comparison is writing there", path);
+    return CLI_GO;
 }
 
 /* Whether the file holds this text. */
@@ -128,8 +178,10 @@ static int write_config(const char *path)
     if (given.resume && access(path, F_OK) == 0 && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
     f = code == CLI_GO ? fopen(path, "w") : NULL;
+    if (code == CLI_GO && !f)
+        code = cli_fail("%.120s: %s", path, strerror(errno));
     const bool written = f && fwrite(text, 1, length, f) == length;
-    if (code == CLI_GO && (!f || fclose(f) != 0 || !written))
+    if (f && (fclose(f) != 0 || !written))
         code = cli_failed("%.120s: %s", path, strerror(errno));
     free(text);
     return code;
@@ -223,7 +275,8 @@ int cmd_compare(int argc, char **argv)
     snprintf(config, sizeof config, "%s/job.conf", c.output);
     c.config = config;
     if ((code = compare_set_read(&c, given.runs ? given.runs : COMPARE_DEFAULT)) != CLI_GO ||
-        (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
+        (code = check_runs(&c)) != CLI_GO || (code = make_folder(c.output)) != CLI_GO ||
+        (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);
     if (given.resume)
@@ -232,7 +285,7 @@ int cmd_compare(int argc, char **argv)
     write_report(&c);
     if (given.json)
         compare_json(&c, stdout);
-    else
+    else if (!c.quiet)
         compare_show(&c);
     for (size_t i = 0; i < c.n * c.seeds; i++) {
         complete &= c.trials[i].ending == COMPARE_DONE && c.trials[i].is_read;

@@ -13,47 +13,47 @@ typedef struct facts {
 
 static void json_flags(json_writer *j, const char *key, unsigned cpu)
 {
-    json_array(j, key);
+    put_array(j, key);
     for (unsigned i = 0; i < GS_CPU_COUNT; i++)
         if (cpu & 1u << i)
-            json_string(j, NULL, gs_cpu_name(1u << i));
-    json_end(j);
+            put_string(j, NULL, gs_cpu_name(1u << i));
+    put_end(j);
 }
 
 static void print_json(const facts *f)
 {
     json_writer j;
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
-    json_string(&j, "version", gs_version());
-    json_string(&j, "compiler", cli_compiler());
-    json_object(&j, "cpu");
-    json_string(&j, "model", f->model);
-    json_u64(&j, "online", f->cpus);
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "version", gs_version());
+    put_string(&j, "compiler", cli_compiler());
+    put_object(&j, "cpu");
+    put_string(&j, "model", f->model);
+    put_u64(&j, "online", f->cpus);
     json_flags(&j, "detected", f->detected);
     json_flags(&j, "used", f->used);
-    json_end(&j);
-    json_string(&j, "kernels", cli_kernels(f->used));
-    json_u64(&j, "threads", f->threads);
-    json_array(&j, "formats");
+    put_end(&j);
+    put_string(&j, "kernels", cli_kernels(f->used));
+    put_u64(&j, "threads", f->threads);
+    put_array(&j, "formats");
     for (int d = 0; d < GS_DTYPE_COUNT; d++) {
         const gs_format *format = gs_format_of((gs_dtype)d);
         char code[32];
         snprintf(code, sizeof code, "0x%" PRIx64, format->max_code);
-        json_object(&j, NULL);
-        json_string(&j, "name", format->name);
-        json_u64(&j, "bits", 8 * format->bytes);
-        json_i64(&j, "exponent_bits", format->exponent_bits);
-        json_i64(&j, "mantissa_bits", format->mantissa_bits);
-        json_string(&j, "max_code", code);
-        json_double(&j, "max", format->max);
-        json_double(&j, "min_normal", format->min_normal);
-        json_double(&j, "min_subnormal", format->min_subnormal);
-        json_double(&j, "epsilon", format->epsilon);
-        json_end(&j);
+        put_object(&j, NULL);
+        put_string(&j, "name", format->name);
+        put_u64(&j, "bits", 8 * format->bytes);
+        put_i64(&j, "exponent_bits", format->exponent_bits);
+        put_i64(&j, "mantissa_bits", format->mantissa_bits);
+        put_string(&j, "max_code", code);
+        put_double(&j, "max", format->max);
+        put_double(&j, "min_normal", format->min_normal);
+        put_double(&j, "min_subnormal", format->min_subnormal);
+        put_double(&j, "epsilon", format->epsilon);
+        put_end(&j);
     }
-    json_end(&j);
-    json_end(&j);
+    put_end(&j);
+    put_end(&j);
 }
 
 static void print_flags(const char *label, unsigned cpu)

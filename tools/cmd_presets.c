@@ -13,19 +13,19 @@ static void print_json(const char *const *names, size_t n)
 {
     json_writer j;
     char value[VALUE];
-    json_begin(&j, stdout, true);
-    json_object(&j, NULL);
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
     for (size_t i = 0; i < n; i++) {
         gs_params p;
         gs_params_preset(&p, names[i], NULL);
-        json_object(&j, names[i]);
+        put_object(&j, names[i]);
         for (size_t k = 0; gs_param_key(k); k++) {
             gs_params_get(value, sizeof value, &p, gs_param_key(k));
-            json_string(&j, gs_param_key(k), value);
+            put_string(&j, gs_param_key(k), value);
         }
-        json_end(&j);
+        put_end(&j);
     }
-    json_end(&j);
+    put_end(&j);
 }
 
 /* What differs from the defaults, in the words of --set. */

@@ -118,8 +118,8 @@ static void print_policies(const policy_run *runs, size_t n, bool json)
     json_writer j;
     cli_table *t = NULL;
     if (json) {
-        json_begin(&j, stdout, true);
-        json_array(&j, NULL);
+        put_begin(&j, stdout, true);
+        put_array(&j, NULL);
     } else {
         t = cli_table_new(titles);
     }
@@ -127,16 +127,16 @@ static void print_policies(const policy_run *runs, size_t n, bool json)
         const policy_run *p = &runs[i];
         const double steps = (double)p->steps, last = gs_scaler_scale(&p->scaler);
         if (json) {
-            json_object(&j, NULL);
-            json_string(&j, "policy", p->name);
-            json_u64(&j, "steps", p->steps);
-            json_u64(&j, "skipped", p->skipped);
-            json_double(&j, "mean_scale", p->sum / steps);
-            json_double(&j, "mean_log2_scale", p->log2_sum / steps);
-            json_double(&j, "final_scale", last);
-            json_u64(&j, "at_floor", p->at_floor);
-            json_u64(&j, "at_ceiling", p->at_ceiling);
-            json_end(&j);
+            put_object(&j, NULL);
+            put_string(&j, "policy", p->name);
+            put_u64(&j, "steps", p->steps);
+            put_u64(&j, "skipped", p->skipped);
+            put_double(&j, "mean_scale", p->sum / steps);
+            put_double(&j, "mean_log2_scale", p->log2_sum / steps);
+            put_double(&j, "final_scale", last);
+            put_u64(&j, "at_floor", p->at_floor);
+            put_u64(&j, "at_ceiling", p->at_ceiling);
+            put_end(&j);
             continue;
         }
         cli_table_cell(t, "%s", p->name);
@@ -149,7 +149,7 @@ static void print_policies(const policy_run *runs, size_t n, bool json)
         cli_table_cell(t, "%" PRIu64, p->at_ceiling);
     }
     if (json)
-        json_end(&j);
+        put_end(&j);
     else
         cli_table_print(t, stdout);
 }

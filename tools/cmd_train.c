@@ -6,7 +6,9 @@
 /* Every rank makes its part of the job; only rank 0 writes. */
 static int prepare(train_job *j, const char *checkpoint)
 {
-    int code = train_job_open(j);
+    int code = train_job_open(j, checkpoint);
+    if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
+        code = train_check_paths(&j->o);
     code = ranks_agree(code, NULL);
     if (code == CLI_GO && !j->o.print_config)
         code = ranks_agree(train_job_make(j, checkpoint), NULL);

@@ -104,17 +104,21 @@ static void show(const compare_all *c, size_t trial, const tail *t)
 
 /* ---- its end ---- */
 
-/* The last line that it printed, without the name of the program. */
+/* Its last error, without the name of the program; or the last line that it printed. */
 static void last_words(char *text, size_t size, const char *path)
 {
+    static const char mark[] = "gradscale: ";
+    const size_t skip = sizeof mark - 1;
     char line[1024];
+    bool is_error = false;
     *text = 0;
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f)) {
-        const char *start = strncmp(line, "gradscale: ", 11) == 0 ? line + 11 : line;
-        const size_t n = strcspn(start, "\n");
-        if (n > 0)
-            snprintf(text, size, "%.*s", (int)(n < size ? n : size - 1), start);
+        const bool error = strncmp(line, mark, skip) == 0;
+        line[strcspn(line, "\n")] = 0;
+        if (error || (!is_error && line[0]))
+            snprintf(text, size, "%.1000s", line + (error ? skip : 0));
+        is_error |= error;
     }
     if (f)
         fclose(f);

@@ -68,16 +68,16 @@ static void enter(json_writer *j, const char *key, bool is_array)
     j->is_array = is_array ? j->is_array | level : j->is_array & ~level;
 }
 
-void json_begin(json_writer *j, FILE *to, bool pretty)
+void put_begin(json_writer *j, FILE *to, bool pretty)
 {
     *j = (json_writer){.to = to, .pretty = pretty};
 }
 
-void json_object(json_writer *j, const char *key) { enter(j, key, false); }
+void put_object(json_writer *j, const char *key) { enter(j, key, false); }
 
-void json_array(json_writer *j, const char *key) { enter(j, key, true); }
+void put_array(json_writer *j, const char *key) { enter(j, key, true); }
 
-void json_end(json_writer *j)
+void put_end(json_writer *j)
 {
     assert(j->depth > 0);
     const uint64_t level = (uint64_t)1 << j->depth;
@@ -88,7 +88,7 @@ void json_end(json_writer *j)
     trail(j);
 }
 
-void json_string(json_writer *j, const char *key, const char *value)
+void put_string(json_writer *j, const char *key, const char *value)
 {
     lead(j, key);
     if (value)
@@ -99,10 +99,10 @@ void json_string(json_writer *j, const char *key, const char *value)
 }
 
 /* The shortest of 15, 16 and 17 digits that reads back to the same double; 17 always do. */
-void json_double(json_writer *j, const char *key, double value)
+void put_double(json_writer *j, const char *key, double value)
 {
     if (!isfinite(value)) {
-        json_null(j, key);
+        put_null(j, key);
         return;
     }
     char text[32];
@@ -116,28 +116,28 @@ void json_double(json_writer *j, const char *key, double value)
     trail(j);
 }
 
-void json_u64(json_writer *j, const char *key, uint64_t value)
+void put_u64(json_writer *j, const char *key, uint64_t value)
 {
     lead(j, key);
     fprintf(j->to, "%" PRIu64, value);
     trail(j);
 }
 
-void json_i64(json_writer *j, const char *key, int64_t value)
+void put_i64(json_writer *j, const char *key, int64_t value)
 {
     lead(j, key);
     fprintf(j->to, "%" PRId64, value);
     trail(j);
 }
 
-void json_bool(json_writer *j, const char *key, bool value)
+void put_bool(json_writer *j, const char *key, bool value)
 {
     lead(j, key);
     fputs(value ? "true" : "false", j->to);
     trail(j);
 }
 
-void json_null(json_writer *j, const char *key)
+void put_null(json_writer *j, const char *key)
 {
     lead(j, key);
     fputs("null", j->to);

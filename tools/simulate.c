@@ -100,19 +100,19 @@ static void bad_batches(const simulation *sim, json_writer *j)
                     const double grown =
                         o.grown_steps ? o.log2_grown / (double)o.grown_steps : (double)NAN;
                     if (j) {
-                        json_object(j, NULL);
-                        json_string(j, "preset", presets[preset]);
-                        json_double(j, "bad_share", shares[share]);
-                        json_i64(j, "start_log2", starts[start]);
-                        json_string(j, "on_overflow", modes[mode]);
-                        json_u64(j, "bad_batches", o.bad);
-                        json_u64(j, "skipped", o.skipped);
-                        json_double(j, "below_2_8", (double)o.below / n);
-                        json_double(j, "mean_log2_scale", o.log2_sum / n);
-                        json_double(j, "mean_log2_scale_once_grown", grown);
-                        json_u64(j, "reruns", o.reruns);
-                        json_u64(j, "growths", o.growths);
-                        json_end(j);
+                        put_object(j, NULL);
+                        put_string(j, "preset", presets[preset]);
+                        put_double(j, "bad_share", shares[share]);
+                        put_i64(j, "start_log2", starts[start]);
+                        put_string(j, "on_overflow", modes[mode]);
+                        put_u64(j, "bad_batches", o.bad);
+                        put_u64(j, "skipped", o.skipped);
+                        put_double(j, "below_2_8", (double)o.below / n);
+                        put_double(j, "mean_log2_scale", o.log2_sum / n);
+                        put_double(j, "mean_log2_scale_once_grown", grown);
+                        put_u64(j, "reruns", o.reruns);
+                        put_u64(j, "growths", o.growths);
+                        put_end(j);
                         continue;
                     }
                     cli_table_cell(t, "%s", presets[preset]);
@@ -182,18 +182,18 @@ static void random_walk(const simulation *sim, json_writer *j)
             total[k].log2_sum += one[k].log2_sum;
         }
         if (j) {
-            json_object(j, NULL);
+            put_object(j, NULL);
             if (last)
-                json_string(j, "seed", "all");
+                put_string(j, "seed", "all");
             else
-                json_u64(j, "seed", sim->seed + s);
+                put_u64(j, "seed", sim->seed + s);
             for (EACH(k, walkers)) {
-                json_object(j, walkers[k]);
-                json_u64(j, "skipped", show[k].skipped);
-                json_double(j, "mean_log2_scale", show[k].log2_sum / n);
-                json_end(j);
+                put_object(j, walkers[k]);
+                put_u64(j, "skipped", show[k].skipped);
+                put_double(j, "mean_log2_scale", show[k].log2_sum / n);
+                put_end(j);
             }
-            json_end(j);
+            put_end(j);
             continue;
         }
         if (last)
@@ -213,15 +213,15 @@ void simulate(const simulation *s, bool json)
 {
     json_writer j;
     if (json) {
-        json_begin(&j, stdout, true);
-        json_object(&j, NULL);
-        json_array(&j, "bad_batches");
+        put_begin(&j, stdout, true);
+        put_object(&j, NULL);
+        put_array(&j, "bad_batches");
         bad_batches(s, &j);
-        json_end(&j);
-        json_array(&j, "random_walk");
+        put_end(&j);
+        put_array(&j, "random_walk");
         random_walk(s, &j);
-        json_end(&j);
-        json_end(&j);
+        put_end(&j);
+        put_end(&j);
         return;
     }
     printf("Bad batches: %" PRIu64

@@ -1,6 +1,8 @@
 /* train.h: `gradscale train`: what was asked for, the job that is made of it, and its parts.
  *
  *     options   train_options.c   the table, which also reads and writes config files
+ *     resume    train_resume.c    which of a checkpoint's options may change
+ *     paths     train_paths.c     what is to be written, looked at before
  *     models    train_model.c     what each model needs and how it begins best
  *     resolve   train_resolve.c   opens the data and fills in what was left open
  *     job       train_job.c       model, trainer, loader, log, checkpoints, put together
@@ -62,6 +64,20 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room);
 int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room);
 /* What can be said of the options before any data is seen. */
 int train_check(const train_options *o);
+/* Whether the files of a resolved job can be written. */
+int train_check_paths(const train_options *o);
+
+/* ---- a run that goes on ---- */
+
+/* The newest checkpoint of --checkpoint; path "": there is none yet. */
+int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
+/* Its options become those given, and are remembered. */
+int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint);
+/* Refuses those given since that the checkpoint's state does not go with. */
+int train_resume_check(const char *checkpoint);
+int train_resume_refuse(const char *given, const char *checkpoint, const char *has);
+/* "lr 0.01 (was 0.02)": those that change what is computed from here on, once resolved. */
+void train_resume_changes(char *text, size_t size);
 
 /* ---- models ---- */
 
@@ -104,13 +120,18 @@ typedef struct train_job {
     gs_dtype half;
     uint64_t epoch_steps; /* 0: endless */
     uint64_t items_each;  /* images or tokens of an item */
-    char line[TRAIN_LINE], scaler_line[TRAIN_LINE];
-    char *config;        /* as --print-config writes it */
-    gs_checkpoint about; /* where it stands */
+    char line[TRAIN_LINE];
+    char changes[2 * TRAIN_LINE]; /* of a run that goes on: what train_resume_changes says */
+    char *config;                 /* as --print-config writes it */
+    gs_checkpoint about;          /* where it stands */
 } train_job;
 
-/* Opens the data and fills in what was not given. */
-int train_job_open(train_job *j);
+/* Opens the data and fills in what was not given. checkpoint "": from the beginning. */
+int train_job_open(train_job *j, const char *checkpoint);
+/* Two parts of train_job_make that can be had alone, to see whether there can be such a job: what
+ * the options say of scaler and optimizer, and the model, without its weights. */
+int train_job_settings(train_job *j, gs_trainer_config *config);
+int train_job_model(train_job *j);
 /* Makes model, trainer and loader, and goes to the checkpoint; "": from the beginning. */
 int train_job_make(train_job *j, const char *checkpoint);
 /* Begins to write: logs and checkpoints. */

@@ -4,12 +4,9 @@
 #include "train.h"
 #include "utf8.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- scaler and optimizer ---- */
 
@@ -22,7 +19,7 @@ static bool is_optim_key(const char *item)
     return false;
 }
 
-static int make_settings(train_job *j, gs_trainer_config *config)
+int train_job_settings(train_job *j, gs_trainer_config *config)
 {
     const train_options *o = &j->o;
     gs_error error = {0};
@@ -82,22 +79,18 @@ static int check_memory(const train_job *j)
 /* The scaler comes from the file with its settings: others that were asked for would be ignored. */
 static int check_scaler(const train_job *j, const gs_scaler *here, const char *checkpoint)
 {
-    static const char *const rules[] = {"on_overflow", "probe",  "lowest",    "highest", "stuck",
-                                        "fail_after",  "margin", "history",   "beta1",   "beta2",
-                                        "sigmas",      "gain",   "threshold", "band"};
-    const size_t n = sizeof rules / sizeof rules[0];
     const gs_scaler *file = gs_trainer_scaler(j->trainer);
-    char was[64], is[64];
-    if (file->policy != here->policy)
-        return cli_fail("--scaler: %.120s is of another scaler than %.60s", checkpoint,
-                        j->o.scaler);
-    for (size_t i = 0, k = 0; i < n || gs_param_key(k);) {
-        const char *key = i < n ? rules[i++] : gs_param_key(k++);
+    char was[64], is[64], given[128];
+    if (file->policy != here->policy) /* the file has no options to compare */
+        return cli_fail("--scaler %.60s: %.120s has another one: begin a new run for that",
+                        j->o.scaler, checkpoint);
+    const char *key;
+    for (size_t i = 0; (key = gs_scaler_key(here, i)); i++)
         if (gs_scaler_get(was, sizeof was, file, key) == GS_OK &&
-            gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0)
-            return cli_fail("%.120s: is of another scaler: %s=%s in the file, %s=%s here",
-                            checkpoint, key, was, key, is);
-    }
+            gs_scaler_get(is, sizeof is, here, key) == GS_OK && strcmp(was, is) != 0) {
+            snprintf(given, sizeof given, "%s=%s of the scaler", key, is);
+            return train_resume_refuse(given, checkpoint, was);
+        }
     return CLI_GO;
 }
 
@@ -109,19 +102,24 @@ static int load(train_job *j, const char *checkpoint)
     gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
     if (status == GS_OK)
         status = gs_loader_seek(j->loader, j->about.items);
+    if (status != GS_OK)
+        return cli_fail_status(status, &error);
     j->about.config = j->config;
     j->about.model = j->line;
-    return status == GS_OK ? check_scaler(j, &scaler, checkpoint) : cli_fail_status(status, &error);
+    if (j->o.steps < j->about.step)
+        return cli_fail("%.120s is at step %llu already: it cannot end at step %llu (--steps or "
+                        "--epochs)",
+                        checkpoint, (unsigned long long)j->about.step,
+                        (unsigned long long)j->o.steps);
+    return check_scaler(j, &scaler, checkpoint);
 }
 
-static int make_model(train_job *j, gs_trainer_config *config)
+int train_job_model(train_job *j)
 {
-    int code = make_settings(j, config);
     cli_machine machine = j->o.machine;
     if (machine.threads == 0 && ranks_here() > 1) /* they share the CPUs */
         machine.threads = cli_cpus() > ranks_here() ? cli_cpus() / ranks_here() : 1;
-    if (code == CLI_GO)
-        code = cli_context(&j->ctx, &machine);
+    const int code = cli_context(&j->ctx, &machine);
     if (code != CLI_GO)
         return code;
     const gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
@@ -158,7 +156,10 @@ int train_job_make(train_job *j, const char *checkpoint)
         .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
         .seed = o->seed,
         .loss_weight = o->loss_weight};
-    int code = ranks_agree(make_model(j, &config), NULL);
+    int code = train_job_settings(j, &config);
+    if (code == CLI_GO)
+        code = train_job_model(j);
+    code = ranks_agree(code, NULL);
     if (code != CLI_GO)
         return code;
     const gs_status status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
@@ -169,6 +170,12 @@ int train_job_make(train_job *j, const char *checkpoint)
         return code;
     j->about = (gs_checkpoint){.config = j->config, .model = j->line, .best = (double)NAN};
     return *checkpoint ? load(j, checkpoint) : CLI_GO;
+}
+
+/* What could not be opened is the user's path, and a disk that is full before anything began. */
+static int fail_opening(gs_status status, const gs_error *error)
+{
+    return status == GS_EIO ? cli_fail("%s", error->text) : cli_fail_status(status, error);
 }
 
 /* The line of the text that `at` is in. */
@@ -190,28 +197,17 @@ static int open_saver(train_job *j, const char *checkpoint)
         if (utf8_length(c) == 0) /* the files are JSON: the first one would fail */
             return cli_fail("--checkpoint: an option is not valid UTF-8 and cannot be saved: %.60s",
                             line_of(j->config, c, path));
-    const gs_status there = gs_saver_newest(folder, path, sizeof path, &error);
+    gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
+    if (status != GS_OK)
+        return fail_opening(status, &error);
+    status = gs_saver_newest(folder, path, sizeof path, &error);
     if (!*checkpoint &&
-        (there == GS_OK || there == GS_ECHECKSUM)) /* damaged ones are no less its */
+        (status == GS_OK || status == GS_ECHECKSUM)) /* damaged ones are no less its */
         return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
                         "with it, or name another folder",
                         folder);
-    const gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
-}
-
-/* A report comes at the end, perhaps after days: what would keep it from there is said now. */
-static int check_report(const char *path)
-{
-    struct stat about;
-    const char *slash = strrchr(path, '/');
-    char folder[4096] = ".";
-    if (slash)
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path + 1), path);
-    errno = 0;
-    if (stat(path, &about) == 0 ? S_ISDIR(about.st_mode) : access(folder, W_OK | X_OK) != 0)
-        return cli_fail("--report %.120s cannot be written: %s", path,
-                        strerror(errno ? errno : EISDIR));
+    if (*checkpoint && status == GS_OK && strcmp(path, checkpoint) != 0) /* before it was locked */
+        return cli_fail("--checkpoint: another run has written %.120s meanwhile: try again", path);
     return CLI_GO;
 }
 
@@ -222,9 +218,7 @@ int train_job_write(train_job *j, const char *checkpoint)
     const bool resume = *checkpoint;
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
-    int code = o->report ? check_report(o->report) : CLI_GO;
-    if (code == CLI_GO && o->checkpoint)
-        code = open_saver(j, checkpoint);
+    const int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
     if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
         return code;
     const gs_logger_config config = {.json = o->log,
@@ -234,7 +228,7 @@ int train_job_write(train_job *j, const char *checkpoint)
                                      .step = j->about.step,
                                      .from = resume ? checkpoint : NULL};
     const gs_status status = gs_logger_open(&j->log, &config, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+    return status == GS_OK ? CLI_GO : fail_opening(status, &error);
 }
 
 void train_job_close(train_job *j)

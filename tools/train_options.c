@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
 
@@ -162,28 +160,6 @@ static int parse(const cli_spec *with, int argc, char **argv)
 
 static const train_options not_given = NOT_GIVEN;
 
-/* The newest checkpoint, and its options in place of the defaults. */
-static int read_checkpoint(char *path, size_t room, gs_checkpoint_text *text)
-{
-    gs_error error = {0};
-    const char *folder = train_given.checkpoint;
-    if (!folder)
-        return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
-    gs_status status =
-        access(folder, F_OK) == 0 ? gs_saver_newest(folder, path, room, &error) : GS_ENAME;
-    if (status == GS_ENAME) {
-        if (!train_given.quiet)
-            cli_warn("%.120s has no checkpoint yet: the run begins at its beginning", folder);
-        *path = 0;
-        return CLI_GO;
-    }
-    if (status == GS_OK && error.status != GS_OK)
-        cli_warn("%s", error.text); /* a newer one is damaged */
-    if (status == GS_OK)
-        status = gs_checkpoint_peek(path, text, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
-}
-
 /* Twice: the first reading finds the files that lie below what it says. */
 int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room)
 {
@@ -201,14 +177,16 @@ int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint
             code = parse(with, argc, argv);
     }
     if (code == CLI_GO && train_given.resume)
-        code = read_checkpoint(checkpoint, room, &text);
+        code = train_resume_find(checkpoint, room, &text);
     if (code == CLI_GO && *checkpoint) {
         train_given = not_given;
-        code = cli_config_read_text(train_rows, text.config, checkpoint);
+        code = train_resume_read(&text, checkpoint);
         if (code == CLI_GO && file)
             code = cli_config_read(train_rows, file);
         if (code == CLI_GO)
             code = parse(with, argc, argv);
+        if (code == CLI_GO)
+            code = train_resume_check(checkpoint);
     }
     /* one way to say how long wins over the other, too */
     if (in_epochs && !in_steps)
@@ -225,18 +203,6 @@ int train_parse(int argc, char **argv, char *checkpoint, size_t room)
 
 /* ---- what does not go together ---- */
 
-/* Under two names, too, and where it does not exist yet. */
-static bool is_same_path(const char *a, const char *b)
-{
-    struct stat x, y;
-    while (strncmp(a, "./", 2) == 0)
-        a += 2;
-    while (strncmp(b, "./", 2) == 0)
-        b += 2;
-    return strcmp(a, b) == 0 ||
-           (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
-}
-
 int train_check(const train_options *o)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
@@ -248,8 +214,6 @@ int train_check(const train_options *o)
         return cli_fail("--steps and --epochs exclude one another");
     if (o->patience > 0 && o->valid_every == 0)
         return cli_fail("--patience needs validations: --valid-every is 0");
-    if (o->log && o->csv && is_same_path(o->log, o->csv))
-        return cli_fail("--log and --csv are the same file");
     if (o->mode > 0 && mode == GS_O3 && o->scaler && strcmp(o->scaler, "none") == 0 && !o->quiet)
         cli_warn("--mode O3 with --scaler none: weights and gradients are half and nothing checks "
                  "them: small gradients vanish, and the first overflow makes the weights NaN");

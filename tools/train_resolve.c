@@ -225,7 +225,7 @@ static char *config_text(const train_job *j)
     return text;
 }
 
-int train_job_open(train_job *j)
+int train_job_open(train_job *j, const char *checkpoint)
 {
     j->o.quiet |= j->comm.rank > 0;
     int code = train_check(&j->o);
@@ -237,6 +237,8 @@ int train_job_open(train_job *j)
         return code;
     train_model_line(j->line, sizeof j->line, j->kind, j->info, &j->o);
     j->config = config_text(j);
+    if (*checkpoint)
+        train_resume_changes(j->changes, sizeof j->changes);
     j->items_each = j->info->time ? j->info->time : 1;
     j->half = j->o.precision == TRAIN_BF16 ? GS_BF16 : GS_F16;
     return j->config ? CLI_GO : cli_failed("out of memory");

@@ -81,7 +81,10 @@ void train_show_heading(const train_job *j)
     if (j->comm.size > 1)
         print_ranks(j);
     if (j->about.step > 0)
-        printf("resumed    after step %llu\n", (unsigned long long)j->about.step);
+        printf("resumed    after step %llu%s%s\n", (unsigned long long)j->about.step,
+               j->changes[0] ? ", with " : "", j->changes);
+    else if (j->o.resume)
+        printf("resumed    nothing: %.200s has no checkpoint yet\n", j->o.checkpoint);
     cli_flush();
 }
 

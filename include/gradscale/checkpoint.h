@@ -82,8 +82,9 @@ typedef struct gs_saver gs_saver;
 
 enum { GS_SAVE_BEST = 1 }; /* also as best.safetensors */
 
-/* Makes the folder if it is not there, removes what a killed process left half-written, and starts
- * a thread. keep 0: all. alloc may be NULL; it is called by the caller's thread only. */
+/* Makes the folder if it is not there, locks it until gs_saver_free, removes what a killed process
+ * left half-written, and starts a thread. GS_ESTATE: another saver has the folder, and nothing was
+ * touched. keep 0: all. alloc may be NULL; it is called by the caller's thread only. */
 GS_API gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep,
                                  const gs_alloc *alloc, gs_error *error);
 

@@ -8,7 +8,8 @@
  *
  * A tape is a list of operations in the order they ran; backward is the loop run in reverse. All
  * that a step makes lies in the tape's arena and is gone with the next gs_tape_begin: a steady step
- * allocates nothing. Arrays are contiguous, row-major, images with their channels last.
+ * allocates nothing. Arrays are contiguous, row-major, images with their channels last. Threads,
+ * instruction sets and the caller's floating-point mode change no bit of a result.
  *
  * Operations do not fail. One that is given bad shapes notes the first error on the tape and
  * returns a poisoned value, which poisons what is made of it; gs_tape_status is looked at once a
@@ -37,8 +38,8 @@ extern "C" {
  * affair, see gs_weight.
  *
  * A weight's gradient is summed in f32, rounded to the type that the operation read the weight in,
- * and accumulated in f32: half for products and their biases, f32 for norms (O3: half). An
- * embedding's is not rounded: it is a sum of values that have been. */
+ * and accumulated in f32: half for products and their biases, f32 for norms (O3: half) and, in O1,
+ * embeddings. */
 typedef enum gs_class {
     GS_CLASS_LOW,
     GS_CLASS_F32,
@@ -122,10 +123,10 @@ GS_API void gs_tape_begin(gs_tape *tape, int training, uint64_t seed);
 GS_API gs_status gs_tape_status(const gs_tape *tape, gs_error *error);
 
 /* Runs the list in reverse with d(loss) = seed. The weights' gradients are added to what their
- * `grad` holds. */
+ * `grad` holds. Several losses of a step may be run back one after the other, each once. */
 GS_API gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed);
 
-/* Of all half-stored gradients of the last backward pass, in scaled units: an overflow counted
+/* Of all half-stored gradients of the step, in scaled units: an overflow counted
  * here is a found overflow; amax is what `headroom` steers by. */
 GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
 
@@ -228,7 +229,8 @@ GS_API gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_va
 GS_API gs_value *gs_softmax(gs_tape *tape, gs_value *x);
 
 /* logits [..., classes], targets[rows], a negative one is left out -> the mean over the rows
- * that count, a scalar in f32. */
+ * that count, a scalar in f32. Backward may leave d(logits) in the place of the logits: read them
+ * before. */
 GS_API gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targets);
 /* The mean of (x - y)^2. */
 GS_API gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y);

@@ -201,6 +201,8 @@ GS_API gs_status gs_scaler_init_params(gs_scaler *scaler, const gs_params *param
  * and init, floor, max for those four. */
 GS_API gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error);
 GS_API gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key);
+/* The keys that gs_scaler_get knows of this scaler, its policy's first; NULL: no more. */
+GS_API const char *gs_scaler_key(const gs_scaler *scaler, size_t i);
 
 /* The scale of the next step. 1 if the scaler is disabled. */
 GS_API double gs_scaler_scale(const gs_scaler *scaler);

@@ -131,8 +131,9 @@ typedef struct gs_trainer_config {
 } gs_trainer_config;
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
- * `weights` it sets. Ranks that do not begin with the same weights and the same scaler are an error
- * on all of them. Errors leave their sentence in the context. */
+ * `weights` it sets: a model serves one trainer at a time, the newest. Ranks that do not begin with
+ * the same weights and the same scaler are an error on all of them. Errors leave their sentence in
+ * the context. */
 GS_API gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                                    const gs_trainer_config *config);
 GS_API void gs_trainer_free(gs_trainer *trainer);

@@ -80,10 +80,15 @@ void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
-static inline bool gsi_poisoned(const gs_tape *t, const gs_value *v) { return v == &t->poison; }
-
 /* Notes the first error and returns the poisoned value. */
 gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...) GSI_PRINTF(3, 4);
+/* Whether nothing is to be made of v: it is poisoned, or there is none, which is noted. */
+static inline bool gsi_poisoned(gs_tape *t, const gs_value *v)
+{
+    if (!v)
+        v = gsi_poison(t, GS_ENULL, "an operation is given NULL for a value");
+    return v == &t->poison;
+}
 /* "[4 5]" for such sentences. */
 const char *gsi_shape(char text[96], const gs_value *v);
 
@@ -147,6 +152,10 @@ void gsi_backward(gs_tape *t, gsi_op *op);
 /* d(v) will not be read again. */
 void gsi_release(gs_tape *t, gs_value *v);
 
+/* Whether the sum of a weight's gradient is rounded to v->dtype before it is accumulated: where the
+ * operation read the weight in half. So autocast and Apex have it: products, their biases and
+ * embeddings get half gradients, norms f32 ones unless all is half (O3). */
+bool gsi_rounds_wgrad(const gs_tape *t, const gs_value *v);
 /* Whether nothing has been added to the gradient yet. It is no longer so: the caller writes it. */
 bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
 /* g's product, all of it but c and beta being set, is d(v) or a part of it, be v a weight or not.
@@ -154,7 +163,8 @@ bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
 void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);
 /* The sums over its rows of d [rows, v->count], or of d times e where e has data, are. */
 void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows);
-/* dst[n] += src[n] */
+/* Gradients: dst[n] = src[n];  dst[n] += src[n]. What is stored in half is counted. */
+void gsi_copy_array(gs_tape *t, gsi_out dst, gsi_in src, size_t n);
 void gsi_add_arrays(gs_tape *t, gsi_out dst, gsi_in src, size_t n);
 
 /* Runs a product. What it stores in half is counted if it is a gradient. */

@@ -193,10 +193,7 @@ void gsi_tape_settle(gs_tape *t, const gs_weight *weight)
 
 /* ---- weights ---- */
 
-/* Whether the sum of a weight's gradient is rounded to the half type before it is accumulated:
- * where the operation read the weight in it. So autocast and Apex have it: linear, convolution and
- * their biases get half gradients, norms f32 ones unless all is half (O3). */
-static bool rounds_wgrad(const gs_tape *t, const gs_value *v)
+bool gsi_rounds_wgrad(const gs_tape *t, const gs_value *v)
 {
     return v->dtype != GS_F32 && !t->config.wgrad_f32;
 }
@@ -206,56 +203,45 @@ static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtyp
 {
     const gs_tensor src = {(void *)(uintptr_t)d, n, dtype, w->name, 0};
     const gs_tensor dst = {w->grad, n, w->grad_dtype, w->name, 0};
-    gsi_demand(t, gsi_take_fresh(t, w) ? gs_tensors_scale_to(t->ctx, &dst, &src, 1, 1, NULL)
-                                       : gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
+    if (gsi_take_fresh(t, w))
+        gsi_demand(t, gs_tensors_convert(t->ctx, &dst, &src, 1, NULL));
+    else if (w->grad_dtype == GS_F32)
+        gsi_demand(t, gs_tensors_axpy(t->ctx, &dst, &src, 1, 1, NULL));
+    else
+        gsi_add_arrays(t, (gsi_out){w->grad, w->grad_dtype, NULL}, (gsi_in){d, dtype}, n);
 }
 
 void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
 {
+    const gsi_in src = {d, dtype};
+    gsi_target to;
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
-    const gs_tensor src = {(void *)(uintptr_t)d, v->count, dtype, NULL, 0};
-    if (v->weight) {
-        struct gsi_buffer *b = NULL;
-        gs_tensor rounded = src;
-        if (dtype == GS_F32 && rounds_wgrad(t, v)) {
-            gs_stats stats;
-            gs_stats_init(&stats);
-            b = new_buffer(t, v->count * 2);
-            if (!b)
-                return;
-            rounded.data = b->data;
-            rounded.dtype = t->config.half;
-            gsi_demand(t, gs_tensors_convert(t->ctx, &rounded, &src, 1, &stats));
-            gsi_note(t, &stats);
-        }
-        add_to_weight(t, v->weight, rounded.data, rounded.dtype, v->count);
-        if (b)
-            drop_buffer(t, b);
-        return;
+    if (v->weight && dtype == GS_F32 && gsi_rounds_wgrad(t, v)) {
+        struct gsi_buffer *b = new_buffer(t, bytes_of(v));
+        if (!b)
+            return;
+        gsi_copy_array(t, (gsi_out){b->data, v->dtype, NULL}, src, v->count);
+        add_to_weight(t, v->weight, b->data, v->dtype, v->count);
+        drop_buffer(t, b);
+    } else if (v->weight) {
+        add_to_weight(t, v->weight, d, dtype, v->count);
+    } else if (gsi_target_of(t, v, &to)) {
+        (to.beta == 0 ? gsi_copy_array : gsi_add_arrays)(t, (gsi_out){to.data, v->dtype, NULL}, src,
+                                                         v->count);
     }
-    gsi_target to;
-    if (!gsi_target_of(t, v, &to))
-        return;
-    const gs_tensor dst = {to.data, v->count, v->dtype, NULL, 0};
-    if (to.beta == 0)
-        gsi_demand(t, gs_tensors_convert(t->ctx, &dst, &src, 1, NULL));
-    else
-        gsi_add_arrays(t, (gsi_out){to.data, v->dtype, NULL}, (gsi_in){d, dtype}, v->count);
 }
 
 /* The sum goes to memory of its own, rounded, before it is accumulated. */
-static void rounded_product(gs_tape *t, const gs_weight *w, gs_gemm *g)
+static void rounded_product(gs_tape *t, gs_value *v, gs_gemm *g)
 {
-    const size_t count = g->m * g->n;
-    struct gsi_buffer *b = new_buffer(t, count * 2);
+    struct gsi_buffer *b = new_buffer(t, bytes_of(v));
     if (!b)
         return;
     g->c.data = b->data;
-    g->c.dtype = t->config.half;
     gsi_product(t, g, true);
     if (t->error.status == GS_OK)
-        add_to_weight(t, w, b->data, g->c.dtype, count);
+        add_to_weight(t, v->weight, b->data, v->dtype, v->count);
     drop_buffer(t, b);
 }
 
@@ -265,8 +251,8 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
-    if (w && w->grad_dtype == GS_F32 && rounds_wgrad(t, v)) {
-        rounded_product(t, w, g);
+    if (w && w->grad_dtype == GS_F32 && gsi_rounds_wgrad(t, v)) {
+        rounded_product(t, v, g);
         return;
     }
     gsi_target to = {0};

@@ -116,27 +116,24 @@ static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
 static void store_sums(const attention_loop *l, const float *sums, size_t b, size_t h, size_t which,
                        gs_stats *stats)
 {
-    const gsi_kernels *k = &l->t->ctx->kernels;
     const gs_dtype type = l->qkv->dtype;
+    const bool counted = l->t->config.telemetry;
+    gsi_counts c = {0};
     uint32_t top = 0;
     for (size_t i = 0; i < l->time; i++) {
         void *to = (void *)(uintptr_t)part(l, l->dqkv, b, h, which, i);
-        const float *from = sums + i * l->d;
-        const uint32_t row = type == GS_F32
-                                 ? k->scale_f32(to, from, l->d, 1, false)
-                                 : gsi_convert_for(k, type, GS_F32)(to, from, l->d, false);
+        const uint32_t row = l->t->rows.copy((gsi_out){to, type, counted ? &c : NULL},
+                                             (gsi_in){sums + i * l->d, GS_F32}, l->d);
         top = row > top ? row : top;
     }
-    gsi_counts c = {.inf = top >= GSI_F32_INF}; /* uncounted, one stands for all */
-    if (type != GS_F32 && l->t->config.telemetry)
-        k->count_f32(&c, sums, l->time * l->d, gsi_limits_of(type));
+    const bool bad = top >= GSI_F32_INF;
     const gs_stats one = {.elements = l->time * l->d,
-                          .inf = c.inf + (top >= GSI_F32_INF && !c.inf && !c.nan),
+                          .inf = counted ? c.inf : bad, /* uncounted, one stands for all */
                           .nan = c.nan,
                           .zero = c.zero,
                           .subnormal = c.subnormal,
                           .flushed = c.flushed,
-                          .amax = gsi_float(top < GSI_F32_INF ? top : c.amax),
+                          .amax = gsi_float(bad ? c.amax : top),
                           .bad_tensor = GS_NONE,
                           .bad_index = GS_NONE};
     gs_stats_merge(stats, &one);
@@ -209,6 +206,7 @@ static void run(attention_loop *l)
 {
     gs_context *ctx = l->t->ctx;
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
+    const uint64_t env = gsi_fpenv_enter();
     const size_t tasks = l->batch * l->heads, workers = ctx->workers < tasks ? ctx->workers : tasks;
     l->d = l->out->shape[2] / l->heads;
     l->time = l->out->shape[1];
@@ -226,6 +224,7 @@ static void run(attention_loop *l)
         for (size_t i = 0; l->dqkv && l->qkv->dtype != GS_F32 && i < workers; i++)
             gsi_note(l->t, &l->stats[i]);
     }
+    gsi_fpenv_leave(env);
     gsi_arena_reset(&ctx->scratch, mark);
 }
 
@@ -235,7 +234,7 @@ gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
     qkv = gsi_low(tape, qkv);
     if (gsi_poisoned(tape, qkv))
         return qkv;
-    if (qkv->rank != 3 || heads == 0 || qkv->shape[2] % (3 * heads) != 0)
+    if (qkv->rank != 3 || heads == 0 || heads > qkv->shape[2] || qkv->shape[2] % (3 * heads) != 0)
         return gsi_poison(tape, GS_ESIZE, "attention: qkv is %s, for %zu heads",
                           gsi_shape(shape, qkv), heads);
     gs_value *out = gsi_value(tape, qkv->dtype, 3,

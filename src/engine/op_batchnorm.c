@@ -1,6 +1,7 @@
 /* batchnorm: over all but the last axis, channels last. Statistics and arithmetic are f32, joined
  * over chunks of rows in f64, in order. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 #include <math.h>
 #include <string.h>
@@ -101,6 +102,7 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                    .rows = x->count / cols,
                    .cols = cols,
                    .per_chunk = gsi_chunk_rows(cols)};
+    const uint64_t env = gsi_fpenv_enter();
     if (tape->training) {
         measure(tape, &l, running);
     } else {
@@ -108,12 +110,14 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
         for (size_t c = 0; c < cols; c++)
             l.rstd[c] = 1 / sqrtf(running.var[c] + eps);
     }
+    gsi_fpenv_leave(env);
     gsi_over_rows(tape, l.rows, cols, forward_chunk, &l, false);
     batchnorm_op *op = gsi_record(tape, GS_OP_batchnorm, sizeof *op, y, x, gamma, beta);
     if (op) {
         op->mean = l.mean;
         op->rstd = l.rstd;
         gsi_keep(x);
+        gsi_keep(gamma);
     }
     return y;
 }

@@ -65,6 +65,7 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
         op->stride = stride;
         op->pad = pad;
         gsi_keep(x);
+        gsi_keep(w);
     }
     return y;
 }

@@ -1,5 +1,6 @@
 /* embedding: rows of a table. Its gradient is added row by row in f32, in the order of the ids,
- * whatever the number of threads: they share out columns. */
+ * whatever the number of threads: they share out columns. Where it is rounded, it is so row by row
+ * too: a half copy of a vocabulary's gradient would be mostly zeros. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -72,20 +73,66 @@ static uint32_t scatter_tile(void *arg, size_t first, size_t count, gsi_counts *
     return 0;
 }
 
+/* table[ids[r]] += dy[r] */
+static void scatter(gs_tape *t, float *table, gsi_in dy, const int32_t *ids, size_t rows,
+                    size_t cols)
+{
+    scatter_loop l = {&t->rows, table, dy, ids, rows, cols};
+    gsi_over_rows(t, (cols + TILE - 1) / TILE, SIZE_MAX, scatter_tile, &l, false);
+}
+
+/* Numbers the ids in the order of their first use: ids[i] is uses[places[i]]. Returns how many
+ * there are. seen[words] is scratch. */
+static size_t number_ids(int32_t *places, int32_t *uses, int32_t *seen, const int32_t *ids,
+                         size_t rows, size_t words)
+{
+    size_t n = 0;
+    memset(seen, -1, words * sizeof *seen);
+    for (size_t i = 0; i < rows; i++) {
+        int32_t *const place = &seen[ids[i]];
+        if (*place < 0) {
+            *place = (int32_t)n;
+            uses[n++] = ids[i];
+        }
+        places[i] = *place;
+    }
+    return n;
+}
+
+/* The rows that are used are summed, rounded, and then added. */
+static void scatter_rounded(gs_tape *t, float *table_grad, const gs_value *table, gsi_in dy,
+                            const int32_t *ids, size_t rows)
+{
+    const size_t words = table->shape[0], cols = table->shape[1];
+    int32_t *places = gsi_step_new(t, 2 * rows + words, sizeof *places), *uses = places + rows;
+    if (!places)
+        return;
+    const size_t n = number_ids(places, uses, uses + rows, ids, rows, words);
+    float *sums = gsi_step_new(t, n * cols, sizeof *sums);
+    void *rounded = gsi_step_new(t, n * cols, gsi_size_of(table->dtype));
+    if (!sums || !rounded)
+        return;
+    memset(sums, 0, n * cols * sizeof *sums);
+    scatter(t, sums, dy, places, rows, cols);
+    gsi_copy_array(t, (gsi_out){rounded, table->dtype, NULL}, (gsi_in){sums, GS_F32}, n * cols);
+    scatter(t, table_grad, (gsi_in){rounded, table->dtype}, uses, n, cols);
+}
+
 void gsi_embedding_backward(gs_tape *t, gsi_op *record)
 {
     const embedding_op *op = (const embedding_op *)record;
     gs_value *y = record->out, *table = record->in[0];
     const gs_weight *w = table->weight;
-    const size_t cols = table->shape[1], tiles = (cols + TILE - 1) / TILE;
     const bool direct = w && w->grad_dtype == GS_F32;
     float *sums = direct ? w->grad : gsi_step_new(t, table->count, sizeof *sums);
     if (!sums)
         return;
     if (!direct || gsi_take_fresh(t, w))
         memset(sums, 0, table->count * sizeof *sums);
-    scatter_loop l = {&t->rows, sums, gsi_grad(y), op->ids, y->shape[0], cols};
-    gsi_over_rows(t, tiles, SIZE_MAX, scatter_tile, &l, false);
+    if (direct && gsi_rounds_wgrad(t, table))
+        scatter_rounded(t, sums, table, gsi_grad(y), op->ids, y->shape[0]);
+    else
+        scatter(t, sums, gsi_grad(y), op->ids, y->shape[0], table->shape[1]);
     if (!direct)
         gsi_give(t, table, sums, GS_F32);
 }

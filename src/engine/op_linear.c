@@ -41,8 +41,10 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
     gsi_product(tape, &g, false);
-    if (gsi_record(tape, GS_OP_linear, sizeof(gsi_op), y, x, w, b))
+    if (gsi_record(tape, GS_OP_linear, sizeof(gsi_op), y, x, w, b)) {
         gsi_keep(x);
+        gsi_keep(w);
+    }
     return y;
 }
 

@@ -1,5 +1,6 @@
 /* softmax and the losses. A loss is an f32 scalar, the mean over its rows. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 typedef struct loss_loop {
     const gsi_rows *k;
@@ -62,6 +63,8 @@ typedef struct cross_entropy_op {
     const int32_t *targets;
     float *lse;      /* [rows] */
     size_t counting; /* rows whose target is not negative */
+    bool in_place;   /* the gradient takes the place of the logits */
+    bool gone;       /* and has taken it */
 } cross_entropy_op;
 
 static uint32_t cross_entropy_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -103,6 +106,7 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
                    .lse = lse,
                    .cols = cols};
     gsi_over_rows(tape, rows, cols, cross_entropy_chunk, &l, false);
+    const uint64_t env = gsi_fpenv_enter();
     double sum = 0; /* in order, whatever ran where */
     size_t counting = 0;
     for (size_t i = 0; i < rows; i++) {
@@ -110,25 +114,33 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
         counting += targets[i] >= 0;
     }
     *(float *)loss->data = counting ? (float)(sum / (double)counting) : 0;
+    gsi_fpenv_leave(env);
     cross_entropy_op *op =
         gsi_record(tape, GS_OP_cross_entropy, sizeof *op, loss, logits, NULL, NULL);
     if (op) {
         op->targets = targets;
         op->lse = lse;
         op->counting = counting;
+        /* Logits that the step made, and that no backward to come after this one reads. */
+        op->in_place = !gsi_root(logits)->kept && !gsi_root(logits)->weight;
+        gsi_keep(logits);
     }
     return loss;
 }
 
 void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
 {
-    const cross_entropy_op *op = (const cross_entropy_op *)record;
+    cross_entropy_op *op = (cross_entropy_op *)record;
     gs_value *logits = record->in[0];
     const size_t cols = logits->shape[logits->rank - 1];
     const float seed = *(const float *)record->out->grad;
     gsi_draft to = {{logits->data, logits->dtype, NULL}, NULL};
-    /* Logits that no other backward reads, and that the step made, give up their place. */
-    const bool in_place = !gsi_root(logits)->kept && !gsi_root(logits)->weight && !logits->buffer;
+    const bool in_place = op->in_place && !logits->buffer;
+    if (op->gone) {
+        gsi_poison(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
+        return;
+    }
+    op->gone = in_place;
     if (in_place)
         gsi_adopt(t, logits, logits->data);
     else if (!gsi_draft_begin(t, logits, &to))
@@ -191,10 +203,12 @@ gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
                   .parts = parts,
                   .per_chunk = per_chunk};
     gsi_over_rows(tape, x->count, 1, mse_chunk, &l, false);
+    const uint64_t env = gsi_fpenv_enter();
     double sum = 0;
     for (size_t i = 0; i < chunks; i++)
         sum += (double)parts[i];
     *(float *)loss->data = (float)(sum / (double)x->count);
+    gsi_fpenv_leave(env);
     if (gsi_record(tape, GS_OP_mse, sizeof(gsi_op), loss, x, y, NULL)) {
         gsi_keep(x);
         gsi_keep(y);

@@ -1,5 +1,6 @@
 /* dropout and fake quantisation: element by element, with parameters. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 #include <math.h>
 
@@ -41,7 +42,9 @@ gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
         return y;
     uint32_t key[4]; /* a stream of its own for every dropout of every step */
     gsi_philox(key, tape->seed, tape->dropouts++);
+    const uint64_t env = gsi_fpenv_enter();
     const gsi_dropout how = gsi_dropout_of(p, (uint64_t)key[1] << 32 | key[0], 0);
+    gsi_fpenv_leave(env);
     dropout_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), &how};
     gsi_over_rows(tape, x->count, 1, dropout_chunk, &l, false);
     dropout_op *op = gsi_record(tape, GS_OP_dropout, sizeof *op, y, x, NULL, NULL);
@@ -98,7 +101,9 @@ gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is
     gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
     if (gsi_poisoned(tape, y))
         return y;
+    const uint64_t env = gsi_fpenv_enter();
     const gsi_quant how = gsi_quant_of(amax, bits, is_unsigned, narrow);
+    gsi_fpenv_leave(env);
     quant_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), {NULL, x->dtype}, &how};
     gsi_over_rows(tape, x->count, 1, quant_chunk, &l, false);
     quant_op *op = gsi_record(tape, GS_OP_fake_quant, sizeof *op, y, x, NULL, NULL);

@@ -58,6 +58,7 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
         op->mean = l.mean;
         op->rstd = l.rstd;
         gsi_keep(x);
+        gsi_keep(gamma);
     }
     return y;
 }

@@ -159,6 +159,12 @@ void gsi_mul_backward(gs_tape *t, gsi_op *op)
     }
 }
 
+void gsi_copy_array(gs_tape *t, gsi_out dst, gsi_in src, size_t n)
+{
+    unary u = {.forward = t->rows.copy, .y = dst, .x = src};
+    gsi_over_rows(t, n, 1, unary_chunk, &u, dst.type != GS_F32);
+}
+
 void gsi_add_arrays(gs_tape *t, gsi_out dst, gsi_in src, size_t n)
 {
     run_binary(t, dst, (gsi_in){dst.data, dst.type}, src, n, n, t->rows.add, NULL,

@@ -63,7 +63,7 @@ gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *
     leave(tape, x, &before);
 
     gs_value *y = &tape->poison;
-    if (tape->error.status == GS_OK)
+    if (!gsi_poisoned(tape, result) && tape->error.status == GS_OK)
         y = gsi_value(tape, result->dtype, result->rank, result->shape);
     if (!gsi_poisoned(tape, y)) {
         memcpy(y->data, result->data, y->count * gsi_size_of(y->dtype));
@@ -97,7 +97,7 @@ void gsi_recompute_backward(gs_tape *t, gsi_op *record)
     t->layer_count = op->before.layer_count;
     x->low = NULL;
     gs_value *result = op->run(op->args, t, x);
-    if (t->error.status == GS_OK) {
+    if (!gsi_poisoned(t, result) && t->error.status == GS_OK) {
         gsi_share(t, result, record->out);
         gsi_backward(t, t->last);
     }

@@ -4,8 +4,11 @@
  *     cross_entropy may leave d(logits) in the place of logits that nobody reads any more.
  * (2) A value's gradient is complete when the backward pass reaches the operation that made it:
  *     all that use the value are newer.
- * (3) A gradient that several values share is never written: adding to it makes a copy first. */
+ * (3) A gradient that several values share is never written: adding to it makes a copy first.
+ * (4) All arithmetic is done in the default floating-point environment, whatever the caller's:
+ *     backward sets it once, and so do those that compute outside of gsi_over_rows on the way. */
 #include "engine/engine.h"
+#include "kernel/fpenv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -185,16 +188,17 @@ void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 /* A value without data. */
 static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 {
+    char text[96];
     gs_value *v = gsi_step_new(t, 1, sizeof *v);
     if (!v)
         return &t->poison;
     *v = (gs_value){.dtype = dtype, .rank = rank, .count = 1};
+    bool fits = true;
     for (int i = 0; i < rank; i++) {
         v->shape[i] = shape[i];
-        if (!gsi_mul_size(&v->count, v->count, shape[i]))
-            return gsi_poison(t, GS_ESIZE, "a shape of %d dimensions is too large", rank);
+        fits &= gsi_mul_size(&v->count, v->count, shape[i]);
     }
-    return v;
+    return fits ? v : gsi_poison(t, GS_ESIZE, "a shape of %s is too large", gsi_shape(text, v));
 }
 
 gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
@@ -207,10 +211,22 @@ gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
     return v->data ? v : &t->poison;
 }
 
-gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape, const void *data)
+/* Whether the caller's array can be used; NULL can. */
+static bool usable(gs_tape *t, const char *what, const void *data, gs_dtype dtype)
 {
     if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
-        return gsi_poison(tape, GS_EDTYPE, "an input must be f32, f16 or bf16");
+        gsi_poison(t, GS_EDTYPE, "%s must be f32, f16 or bf16", what);
+    else if ((uintptr_t)data % gsi_size_of(dtype) != 0)
+        gsi_poison(t, GS_EALIGN, "%s is not aligned to its element size", what);
+    else
+        return true;
+    return false;
+}
+
+gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape, const void *data)
+{
+    if (!usable(tape, "an input", data, dtype))
+        return &tape->poison;
     if (rank < 0 || rank > 4)
         return gsi_poison(tape, GS_ERANGE, "an input has %d dimensions: 0 to 4 are possible", rank);
     gs_value *v = bare_value(tape, dtype, rank, shape);
@@ -220,8 +236,6 @@ gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
         return gsi_poison(tape, GS_ESIZE, "an input is empty");
     if (!data)
         return gsi_poison(tape, GS_ENULL, "an input of %zu elements has no data", v->count);
-    if ((uintptr_t)data % gsi_size_of(dtype) != 0)
-        return gsi_poison(tape, GS_EALIGN, "an input is not aligned to its element size");
     v->data = (void *)(uintptr_t)data; /* never written: it needs no gradient and is no result */
     return v;
 }
@@ -245,13 +259,18 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
     if (!weight)
         return gsi_poison(tape, GS_ENULL, "a weight is missing");
+    const char *const name = weight->name ? weight->name : "(unnamed)";
+    if (!usable(tape, name, weight->data, weight->dtype) ||
+        (weight->copy && !usable(tape, name, weight->copy, weight->copy_dtype)) ||
+        (weight->grad && !usable(tape, name, weight->grad, weight->grad_dtype)))
+        return &tape->poison;
     const size_t shape[] = {weight->rows, weight->cols};
     const int vector = weight->rows == 1;
     gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
     if (gsi_poisoned(tape, v))
         return v;
     if (v->count == 0 || !weight->data)
-        return gsi_poison(tape, GS_ESIZE, "weight %s is empty", weight->name ? weight->name : "");
+        return gsi_poison(tape, GS_ESIZE, "weight %s is empty", name);
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
@@ -332,8 +351,10 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         gsi_poison(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
         return tape->error.status;
     }
+    const uint64_t env = gsi_fpenv_enter();
     gsi_give(tape, loss, &seed, GS_F32);
     gsi_backward(tape, tape->last);
+    gsi_fpenv_leave(env);
     pass_uses(tape, NULL);
     return tape->error.status;
 }

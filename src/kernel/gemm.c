@@ -4,9 +4,6 @@
 
 #include <stdatomic.h>
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
-
 /* ---- tiles ---- */
 
 /* What an element packed costs, in multiplications: a copy for a, a transposition for b. */
@@ -19,10 +16,10 @@ typedef struct grid {
 
 static grid make_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t rows, size_t cols)
 {
-    grid x = {.m = parts(parts(g->m, isa->mr), rows) * isa->mr,
-              .n = parts(parts(g->n, isa->nr), cols) * isa->nr};
-    x.rows = parts(g->m, x.m);
-    x.cols = parts(g->n, x.n);
+    grid x = {.m = gsi_parts(gsi_parts(g->m, isa->mr), rows) * isa->mr,
+              .n = gsi_parts(gsi_parts(g->n, isa->nr), cols) * isa->nr};
+    x.rows = gsi_parts(g->m, x.m);
+    x.cols = gsi_parts(g->n, x.n);
     x.tiles = x.rows * x.cols * g->batch;
     return x;
 }
@@ -38,14 +35,14 @@ static double tile_cost(const grid *x)
  * and their number should be a multiple of the workers. */
 static grid choose_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t workers)
 {
-    const size_t rows = parts(g->m, isa->m_tile), cols = parts(g->n, isa->n_tile);
-    const size_t tries = min_size(workers, 8) * 2 - 1;
+    const size_t rows = gsi_parts(g->m, isa->m_tile), cols = gsi_parts(g->n, isa->n_tile);
+    const size_t tries = gsi_min_size(workers, 8) * 2 - 1;
     grid best = make_grid(isa, g, rows, cols);
     double least = -1;
     for (size_t r = rows; r < rows + tries; r++)
         for (size_t c = cols; c < cols + tries; c++) {
             const grid x = make_grid(isa, g, r, c);
-            const double cost = (double)parts(x.tiles, workers) * tile_cost(&x);
+            const double cost = (double)gsi_parts(x.tiles, workers) * tile_cost(&x);
             if (least < 0 || cost < least) {
                 least = cost;
                 best = x;
@@ -91,9 +88,9 @@ static void work(void *arg, size_t worker)
         const size_t i0 = i / x->cols % x->rows * x->m, j0 = i % x->cols * x->n;
         const gsi_tile tile = {.z = i / x->cols / x->rows,
                                .i0 = i0,
-                               .m = min_size(x->m, j->g->m - i0),
+                               .m = gsi_min_size(x->m, j->g->m - i0),
                                .j0 = j0,
-                               .n = min_size(x->n, j->g->n - j0),
+                               .n = gsi_min_size(x->n, j->g->n - j0),
                                .end = gsi_blocks(j->g)};
         gsi_tile_run(j->isa, j->g, tile, j->scratch + worker * j->scratch_each,
                      j->g->stats ? &counts : NULL);
@@ -127,7 +124,8 @@ static void init_job(job *j, const gs_context *ctx, const gs_gemm *g, size_t wor
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g)
 {
     const gsi_gemm_isa *isa = gsi_gemm_isa_for(ctx->cpu);
-    return gsi_tile_scratch(isa, g, min_size(g->m, isa->m_tile), min_size(g->n, isa->n_tile));
+    return gsi_tile_scratch(isa, g, gsi_min_size(g->m, isa->m_tile),
+                            gsi_min_size(g->n, isa->n_tile));
 }
 
 void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch)
@@ -176,8 +174,8 @@ static bool is_split(const job *j, size_t workers)
     if (workers < 2 || g->batch > 1 || all.m > j->isa->m_tile || all.n > j->isa->n_tile)
         return false;
     const double fold = 0.1 * (double)blocks * (double)all.m * (double)all.n / (double)workers;
-    const double ours = (double)parts(blocks, workers) * tile_cost(&all) + fold;
-    return 1.1 * ours < (double)(parts(j->grid.tiles, workers) * blocks) * tile_cost(&j->grid);
+    const double ours = (double)gsi_parts(blocks, workers) * tile_cost(&all) + fold;
+    return 1.1 * ours < (double)(gsi_parts(j->grid.tiles, workers) * blocks) * tile_cost(&j->grid);
 }
 
 static void multiply_blocks(void *arg, size_t worker)
@@ -233,9 +231,9 @@ static void fold_panels(void *arg, size_t worker)
         const size_t i = atomic_fetch_add(&s->next_panel, 1) * isa->mr;
         if (i >= g->m)
             break;
-        const size_t m = min_size(isa->mr, g->m - i);
+        const size_t m = gsi_min_size(isa->mr, g->m - i);
         for (size_t c = 0; c < g->n; c += isa->nr) {
-            const size_t n = min_size(isa->nr, g->n - c);
+            const size_t n = gsi_min_size(isa->nr, g->n - c);
             float sums[GSI_MICRO];
             add_slots(s, i, c, m, n, sums);
             if (last)
@@ -253,7 +251,7 @@ static void fold_panels(void *arg, size_t worker)
 static gs_status run_split(gs_context *ctx, job *j, size_t workers)
 {
     const gs_gemm *g = j->g;
-    const size_t blocks = gsi_blocks(g), slots = min_size(blocks, workers * SLOTS_EACH);
+    const size_t blocks = gsi_blocks(g), slots = gsi_min_size(blocks, workers * SLOTS_EACH);
     split s = {.j = j, .of_block = *g};
     float *const c = gsi_arena_new(&ctx->scratch, (slots + 1) * g->m, g->n * sizeof *c);
     j->scratch_each = gsi_tile_scratch(j->isa, g, g->m, g->n);
@@ -266,7 +264,7 @@ static gs_status run_split(gs_context *ctx, job *j, size_t workers)
     s.of_block.beta = 0;
     s.total = c + slots * g->m * g->n;
     for (; s.first < blocks; s.first += s.count) {
-        s.count = min_size(slots, blocks - s.first);
+        s.count = gsi_min_size(slots, blocks - s.first);
         atomic_store(&s.next_block, 0);
         atomic_store(&s.next_panel, 0);
         ctx->parallel.run(ctx->parallel.user, workers, multiply_blocks, &s);
@@ -277,7 +275,7 @@ static gs_status run_split(gs_context *ctx, job *j, size_t workers)
 
 static gs_status run_tiles(gs_context *ctx, job *j, size_t workers)
 {
-    workers = min_size(workers, j->grid.tiles);
+    workers = gsi_min_size(workers, j->grid.tiles);
     j->scratch = gsi_arena_new(&ctx->scratch, workers, j->scratch_each * sizeof *j->scratch);
     if (!j->scratch)
         return GS_ENOMEM;

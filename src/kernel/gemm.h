@@ -45,15 +45,18 @@ typedef struct gsi_ahead {
 typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t m, size_t n,
                              size_t k, bool add, const gsi_ahead *ahead);
 
-/* The same for few rows and a full panel of nr columns, straight from b's memory: packing would
- * take longer than multiplying. It asks for what follows itself. */
+/* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
+ * asks for what follows itself. Where b is transposed, half a panel of columns, nr / 2, times a
+ * block of k; else whole panels, whose sums follow each other, times a few k, of which the sums go
+ * on. */
 typedef struct gsi_few {
-    float *sums;    /* [mr][nr] */
+    float *sums;    /* [mr][nr], or as many as there are panels */
     const float *a; /* a panel of rows */
     const void *b;  /* as stored, transposed or not */
     size_t b_stride;
-    size_t m, k; /* m <= few */
-    bool add; /* the sum of a block, if b is transposed; else the sum goes on from what is there */
+    size_t m, n, k; /* m <= few */
+    size_t left;    /* of g->k from here on */
+    bool add;       /* to what is there */
 } gsi_few;
 
 typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
@@ -140,6 +143,10 @@ void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch);
 
 /* The definition in plain loops. */
 void gsi_gemm_ref(const gs_gemm *g);
+
+static inline size_t gsi_min_size(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t gsi_max_size(size_t a, size_t b) { return a > b ? a : b; }
+static inline size_t gsi_parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 static inline size_t gsi_size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
 

@@ -88,25 +88,30 @@ typedef struct turned {
     __m256 v[WIDTH];
 } turned;
 
-INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
+INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, const size_t half)
 {
-    __m256 x[WIDTH], y[WIDTH];
-    UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] = load(src, i * stride, type, WIDTH);
-    UNROLL for (size_t i = 0; i < WIDTH; i += 2)
+    __m256 x[4], y[4];
+    UNROLL for (size_t i = 0; i < 4; i++) x[i] = load(src, i * stride, type, WIDTH);
+    UNROLL for (size_t i = 0; i < 4; i += 2)
     {
         y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
         y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
     }
-    UNROLL for (size_t i = 0; i < WIDTH; i += 4) UNROLL for (size_t h = 0; h < 2; h++)
+    UNROLL for (size_t h = 0; h < 2; h++)
     {
-        const __m256d lo = _mm256_castps_pd(y[i + h]), hi = _mm256_castps_pd(y[i + h + 2]);
-        x[i + 2 * h] = _mm256_castpd_ps(_mm256_unpacklo_pd(lo, hi));
-        x[i + 2 * h + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(lo, hi));
+        const __m256d lo = _mm256_castps_pd(y[h]), hi = _mm256_castps_pd(y[h + 2]);
+        x[2 * h] = _mm256_castpd_ps(_mm256_unpacklo_pd(lo, hi));
+        x[2 * h + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(lo, hi));
     }
     UNROLL for (size_t i = 0; i < 4; i++)
     {
-        t->v[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
-        t->v[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+        const __m256 above = half == 0 ? x[i] : t->v[i];
+        if (half == 0) {
+            t->v[i] = above;
+        } else {
+            t->v[i] = _mm256_permute2f128_ps(above, x[i], 0x20);
+            t->v[4 + i] = _mm256_permute2f128_ps(above, x[i], 0x31);
+        }
     }
 }
 

@@ -71,37 +71,32 @@ typedef struct turned {
     __m512i v[WIDTH];
 } turned;
 
-INLINE void turn_f32(turned *t, const float *src, size_t stride)
+/* Of 8 rows of f32 or of pairs of bf16, x[c], quarters: rows 0..3, then 4..7, of columns c and
+ * 8 + c; x[4 + c]: of 4 + c and 12 + c. */
+INLINE void turn_words(__m512i x[8], const char *src, size_t row)
 {
-    __m512 x[WIDTH], y[WIDTH];
-    UNROLL for (size_t i = 0; i < WIDTH; i++, src += stride) x[i] = _mm512_loadu_ps(src);
-    UNROLL for (size_t i = 0; i < WIDTH; i += 2)
+    __m512i y[8];
+    UNROLL for (size_t i = 0; i < 8; i++, src += row) x[i] = _mm512_loadu_si512(src);
+    UNROLL for (size_t i = 0; i < 8; i += 2)
     {
-        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
     }
-    UNROLL for (size_t i = 0; i < WIDTH; i += 4) UNROLL for (size_t h = 0; h < 2; h++)
+    UNROLL for (size_t i = 0; i < 8; i += 4) UNROLL for (size_t h = 0; h < 2; h++)
     {
-        const __m512d lo = _mm512_castps_pd(y[i + h]), hi = _mm512_castps_pd(y[i + h + 2]);
-        x[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi));
-        x[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi));
+        x[i + 2 * h] = _mm512_unpacklo_epi64(y[i + h], y[i + h + 2]);
+        x[i + 2 * h + 1] = _mm512_unpackhi_epi64(y[i + h], y[i + h + 2]);
     }
-    /* x[4q + c], quarter l: rows 4q..4q+3 of column 4l + c */
     UNROLL for (size_t c = 0; c < 4; c++)
     {
-        const __m512 even = _mm512_shuffle_f32x4(x[c], x[c + 4], 0x88);
-        const __m512 odd = _mm512_shuffle_f32x4(x[c], x[c + 4], 0xDD);
-        const __m512 even2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0x88);
-        const __m512 odd2 = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0xDD);
-        t->v[c] = _mm512_castps_si512(_mm512_shuffle_f32x4(even, even2, 0x88));
-        t->v[4 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(odd, odd2, 0x88));
-        t->v[8 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(even, even2, 0xDD));
-        t->v[12 + c] = _mm512_castps_si512(_mm512_shuffle_f32x4(odd, odd2, 0xDD));
+        y[c] = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88);
+        y[4 + c] = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xDD);
     }
+    UNROLL for (size_t c = 0; c < 8; c++) x[c] = y[c];
 }
 
-/* Of 8 rows of 32 halves, y[c], quarter l: column 8l + c. */
-INLINE void turn8(__m512i y[8], const uint16_t *src, size_t stride)
+/* Of 8 rows of f16, y[c], quarter l: column 8l + c. */
+INLINE void turn_halves(__m512i y[8], const uint16_t *src, size_t stride)
 {
     __m512i x[8];
     UNROLL for (size_t i = 0; i < 8; i++, src += stride) y[i] = _mm512_loadu_si512(src);
@@ -123,36 +118,40 @@ INLINE void turn8(__m512i y[8], const uint16_t *src, size_t stride)
     UNROLL for (size_t c = 0; c < 8; c++) y[c] = x[c];
 }
 
-/* Halves are turned as they are: v[c] has columns c and 8 + c, v[8 + c] has 16 + c and 24 + c. */
-INLINE void turn_halves(turned *t, const uint16_t *src, size_t stride)
+/* Halves are turned as they are, and widened when they are taken: bf16 in pairs, which a shift and
+ * a mask part. Of f16, v[c] has columns c and 8 + c, and v[8 + c] has 16 + c and 24 + c. */
+INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, const size_t half)
 {
     const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    __m512i x[8], y[8];
-    turn8(x, src, stride);
-    turn8(y, src + 8 * stride, stride);
+    __m512i x[8];
+    if (type == GS_F16)
+        turn_halves(x, src, stride);
+    else
+        turn_words(x, src, stride * gsi_size_of(type));
     UNROLL for (size_t c = 0; c < 8; c++)
     {
-        t->v[c] = _mm512_permutex2var_epi64(x[c], low, y[c]);
-        t->v[8 + c] = _mm512_permutex2var_epi64(x[c], high, y[c]);
+        const __m512i above = half == 0 ? x[c] : t->v[c];
+        if (half == 0) {
+            t->v[c] = above;
+        } else if (type == GS_F16) {
+            t->v[c] = _mm512_permutex2var_epi64(above, low, x[c]);
+            t->v[8 + c] = _mm512_permutex2var_epi64(above, high, x[c]);
+        } else {
+            t->v[c] = _mm512_shuffle_i32x4(above, x[c], 0x88);
+            t->v[8 + c] = _mm512_shuffle_i32x4(above, x[c], 0xDD);
+        }
     }
-}
-
-INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
-{
-    if (type == GS_F32)
-        turn_f32(t, src, stride);
-    else
-        turn_halves(t, src, stride);
 }
 
 INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)
 {
     if (type == GS_F32)
-        return _mm512_castsi512_ps(t->v[k]);
-    const __m512i two = t->v[k / 16 * 8 + k % 8];
-    return widen(k % 16 < 8 ? _mm512_castsi512_si256(two) : _mm512_extracti64x4_epi64(two, 1),
-                 type);
+        return (vf)t->v[k];
+    if (type == GS_BF16)
+        return k % 2 ? (vf)((vi)t->v[k / 2] & (int32_t)0xFFFF0000) : (vf)((vi)t->v[k / 2] << 16);
+    /* read from memory: to get at the upper half of a register takes one more shuffle */
+    return _mm512_cvtph_ps(((const __m256i *)t->v)[k / 16 * 16 + k % 8 * 2 + k % 16 / 8]);
 }
 
 #include "kernel/gemm_isa.h"

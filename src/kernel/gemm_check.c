@@ -1,8 +1,6 @@
 /* What gs_gemm_run asks before it touches anything; a mistake leaves a sentence. */
 #include "kernel/gemm.h"
 
-static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
-
 static gs_status check_type(gs_error *error, const char *name, gs_dtype type, const void *data)
 {
     const gs_format *f = gs_format_of(type);
@@ -80,7 +78,7 @@ static gs_status check_matrix(gs_error *error, const char *name, const gs_matrix
             return gsi_fail(error, GS_ESIZE,
                             "gemm: %s has rows of %zu elements and a stride of %zu", name, c,
                             x->stride);
-        if (!extent(&one, in, x->stride, c) || !extent(&one, parts(r, in), x->group_step, one))
+        if (!extent(&one, in, x->stride, c) || !extent(&one, gsi_parts(r, in), x->group_step, one))
             return gsi_fail(error, GS_ESIZE, "gemm: %s is too large: %zu by %zu", name, rows, cols);
     }
     if (!fits(&all, batch, x->step, one, x->dtype))

@@ -11,8 +11,10 @@
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
  *     #define TURNED_HALVES                     columns of halves turned at once; of f32, WIDTH
- *     void turn(turned *t, src, stride, type)   WIDTH rows of so many columns
- *     vf turned_at(const turned *t, k, type)    column k as f32; k is a constant
+ *     void turn_half(turned *t, src, stride, type, half)
+ *                                               WIDTH / 2 rows from src on, of so many columns, the
+ *                                               first half (0) or, after it, the second (1)
+ *     vf turned_at(const turned *t, k, type)    column k of both as f32; k is a constant
  *
  *     #define CPU                               the flag of gs_cpu
  *     #define SLAB                              panels of MR rows by blocks of k that L2 keeps
@@ -78,6 +80,23 @@ static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t s
 
 INLINE size_t turned_at_once(gs_dtype type) { return type == GS_F32 ? WIDTH : TURNED_HALVES; }
 
+/* WIDTH rows. */
+INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
+{
+    turn_half(t, src, stride, type, 0);
+    turn_half(t, gsi_at(src, type, WIDTH / 2 * stride), stride, type, 1);
+}
+
+/* The same for `rows` and `cols` of WIDTH of each, at most; turned as f32. */
+INLINE void turn_edge(turned *t, const void *src, size_t stride, gs_dtype type, size_t rows,
+                      size_t cols)
+{
+    float block[WIDTH * WIDTH];
+    for (size_t i = 0; i < WIDTH; i++)
+        store_whole(block + i * WIDTH, load(src, i * stride, type, i < rows ? cols : 0));
+    turn(t, block, WIDTH, GS_F32);
+}
+
 INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                           gs_dtype type, size_t rows, size_t cols)
 {
@@ -89,12 +108,9 @@ INLINE void transpose_any(float *dst, size_t dst_stride, const void *src, size_t
             UNROLL for (size_t k = 0; k < turned_at_once(type); k++)
                 store_whole(dst + (c + k) * dst_stride + r, turned_at(&t, k, type));
         }
-        for (; c < cols; c += WIDTH) { /* the edges */
-            float block[WIDTH * WIDTH];
-            for (size_t i = 0; i < WIDTH; i++)
-                store_whole(block + i * WIDTH,
-                            load(src, (r + i) * src_stride + c, type, r + i < rows ? cols - c : 0));
-            turn(&t, block, WIDTH, GS_F32);
+        for (; c < cols; c += WIDTH) {
+            turn_edge(&t, gsi_at(src, type, r * src_stride + c), src_stride, type,
+                      r < rows ? rows - r : 0, cols - c);
             UNROLL for (size_t k = 0; k < WIDTH; k++) if (c + k < cols)
                 store_whole(dst + (c + k) * dst_stride + r, turned_at(&t, k, GS_F32));
         }
@@ -226,55 +242,95 @@ static TARGET void multiply_columns(float *sums, const float *a, const float *b,
 
 /* ---- few rows ---- */
 
-/* m and type are constants where these are inlined. */
-INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m)
+/* m, type, vecs and p are constants where these are inlined. */
+
+/* Column p of what is turned, which is k of b's. */
+INLINE void add_column(vf (*s)[VECS], const gsi_few *x, size_t k, const turned *t, const size_t p,
+                       const gs_dtype type, const size_t m)
 {
-    const size_t row = x->b_stride * gsi_size_of(type), step = TURNED_HALVES;
-    float block[TURNED_HALVES * NR];
-    vf s[FEW][VECS];
-    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
-        splat(0);
-    for (size_t begin = 0; begin < x->k; begin += step) {
-        const size_t end = x->k - begin < step ? x->k - begin : step;
-        const char *const b = (const char *)x->b + begin * gsi_size_of(type);
-        transpose_any(block, NR, b, x->b_stride, type, NR, end);
-#pragma GCC unroll 4
-        for (size_t p = 0; p < end; p++) {
-            vf y[VECS];
-            UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load_whole(block + p * NR + v * WIDTH);
-            UNROLL for (size_t i = 0; i < m; i++)
-            {
-                const vf a = splat(x->a[i * GSI_KC + begin + p]);
-                UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
-            }
-            /* The columns after these, one by one: the core waits for more than 16 lines. */
-            UNROLL for (size_t j = 0; j < NR; j += TURNED_HALVES)
-                UNROLL for (size_t at = 0; at < step * gsi_size_of(type); at += GSI_ALIGN)
-                    __builtin_prefetch(b + (NR + j + p) * row + at, 0, 2);
-        }
+    UNROLL for (size_t v = 0; v < VECS / 2; v++)
+    {
+        const vf y = turned_at(&t[v], p, type);
+        UNROLL for (size_t i = 0; i < m; i++) s[i][v] =
+            mul_add(splat(x->a[i * GSI_KC + k]), y, s[i][v]);
     }
-    add_sums(x->sums, s, m, VECS, x->add);
 }
 
-INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
+/* Columns are turned while those before them are multiplied, by halves: the core looks ahead no
+ * further than to some 100 sums that wait for those before them. Half a panel at a time, because
+ * the prefetcher follows 16 rows better than 32. */
+INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m)
+{
+    enum { ROWS_OF_B = NR / 2, AHEAD = 512 }; /* bytes: to L1, and soon enough */
+    const size_t size = gsi_size_of(type), row = x->b_stride * size, vecs = VECS / 2;
+    const size_t step = turned_at_once(type), half_step = step / 2;
+    turned both[2][VECS / 2], *t = both[0], *next = both[1];
+    vf s[FEW][VECS];
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
+        splat(0);
+    size_t k = 0;
+    UNROLL for (size_t v = 0; v < vecs; v++) if (step <= x->k)
+        turn(&t[v], gsi_at(x->b, type, v * WIDTH * x->b_stride), x->b_stride, type);
+    for (; k + step <= x->k; k += step) {
+        const char *const b = (const char *)x->b + k * size;
+        /* behind the rows' end, those below them */
+        const char *const ahead =
+            b + AHEAD + (k * size + AHEAD < x->left * size ? 0 : (ROWS_OF_B - 1) * row);
+        UNROLL for (size_t half = 0; half < 2; half++)
+        {
+            if (k + 2 * step <= x->k)
+                UNROLL for (size_t v = 0; v < vecs; v++)
+                    turn_half(&next[v], b + step * size + (2 * v + half) * (WIDTH / 2) * row,
+                              x->b_stride, type, half);
+            UNROLL for (size_t p = half * half_step; p < (half + 1) * half_step; p++)
+            {
+                add_column(s, x, k + p, t, p, type, m);
+                UNROLL for (size_t r = p * ROWS_OF_B / step; r < (p + 1) * ROWS_OF_B / step; r++)
+                    __builtin_prefetch(ahead + r * row, 0, 3);
+            }
+        }
+        turned *const done = t;
+        t = next;
+        next = done;
+    }
+    for (; k < x->k; k += WIDTH) {
+        UNROLL for (size_t v = 0; v < vecs; v++)
+            turn_edge(&t[v], gsi_at(x->b, type, v * WIDTH * x->b_stride + k), x->b_stride, type,
+                      WIDTH, x->k - k);
+        UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
+            add_column(s, x, k + p, t, p, GS_F32, m);
+    }
+    add_sums(x->sums, s, m, vecs, x->add);
+}
+
+/* A panel: rows of b, and x->sums, from column j. */
+INLINE void few_rows_panel(const gsi_few *x, size_t j, const gs_dtype type, const size_t m)
 {
     const size_t row = x->b_stride * gsi_size_of(type);
+    const char *b = (const char *)x->b + j * gsi_size_of(type);
+    float *const sums = x->sums + j * MR;
     vf s[FEW][VECS];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
-        x->add ? load_whole(x->sums + i * NR + v * WIDTH) : splat(0);
-    for (size_t p = 0; p < x->k; p++) {
-        const char *const b = (const char *)x->b + p * row;
+        x->add ? load_whole(sums + i * NR + v * WIDTH) : splat(0);
+#pragma GCC unroll 4
+    for (size_t p = 0; p < x->k; p++, b += row) {
         vf y[VECS];
         UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load(b, v * WIDTH, type, WIDTH);
-        for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN) /* the rows after these */
-            __builtin_prefetch(b + x->k * row + at, 0, 2);
+        UNROLL for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN)
+            __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
         UNROLL for (size_t i = 0; i < m; i++)
         {
             const vf a = splat(x->a[i * GSI_KC + p]);
             UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
         }
     }
-    add_sums(x->sums, s, m, VECS, false);
+    add_sums(sums, s, m, VECS, false);
+}
+
+INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
+{
+    for (size_t j = 0; j < x->n; j += NR)
+        few_rows_panel(x, j, type, m);
 }
 
 INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)

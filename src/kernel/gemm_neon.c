@@ -87,19 +87,21 @@ typedef struct turned {
     float64x2_t v[WIDTH];
 } turned;
 
-INLINE void turn(turned *t, const void *src, size_t stride, gs_dtype type)
+INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, const size_t half)
 {
-    float32x4_t x[WIDTH];
-    UNROLL for (size_t i = 0; i < WIDTH; i++) x[i] =
-        (float32x4_t)load(src, i * stride, type, WIDTH);
-    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(x[0], x[1]));
-    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(x[0], x[1]));
-    const float64x2_t d = vreinterpretq_f64_f32(vtrn1q_f32(x[2], x[3]));
-    const float64x2_t e = vreinterpretq_f64_f32(vtrn2q_f32(x[2], x[3]));
-    t->v[0] = vtrn1q_f64(a, d);
-    t->v[1] = vtrn1q_f64(b, e);
-    t->v[2] = vtrn2q_f64(a, d);
-    t->v[3] = vtrn2q_f64(b, e);
+    const float32x4_t x = (float32x4_t)load(src, 0, type, WIDTH);
+    const float32x4_t y = (float32x4_t)load(src, stride, type, WIDTH);
+    const float64x2_t even = vreinterpretq_f64_f32(vtrn1q_f32(x, y));
+    const float64x2_t odd = vreinterpretq_f64_f32(vtrn2q_f32(x, y));
+    if (half == 0) {
+        t->v[0] = even;
+        t->v[1] = odd;
+        return;
+    }
+    t->v[2] = vtrn2q_f64(t->v[0], even);
+    t->v[3] = vtrn2q_f64(t->v[1], odd);
+    t->v[0] = vtrn1q_f64(t->v[0], even);
+    t->v[1] = vtrn1q_f64(t->v[1], odd);
 }
 
 INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)

@@ -1,9 +1,6 @@
 /* Packing: what is multiplied, as panels of f32, out of matrices of any type or of patches. */
 #include "kernel/gemm.h"
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-
 /* Columns of patches that lie side by side in the array: those of a row of the filter, or of one
  * place of it where they are spread. Those outside of [begin, end) are zero. */
 typedef struct line {
@@ -48,9 +45,9 @@ static line find_line(const gs_patches *p, spot s, size_t ky, size_t kx)
     }
     const ptrdiff_t left = (ptrdiff_t)(s.x * p->stride) - (ptrdiff_t)p->pad;
     const ptrdiff_t right = (ptrdiff_t)p->w - left; /* filter columns up to the array's end */
-    const size_t first = left < 0 ? min_size((size_t)-left, p->kw) : 0;
-    const size_t last = right < 0 ? 0 : min_size((size_t)right, p->kw);
-    return (line){(above + left) * (ptrdiff_t)p->c, first * p->c, max_size(first, last) * p->c};
+    const size_t first = left < 0 ? gsi_min_size((size_t)-left, p->kw) : 0;
+    const size_t last = right < 0 ? 0 : gsi_min_size((size_t)right, p->kw);
+    return (line){(above + left) * (ptrdiff_t)p->c, first * p->c, gsi_max_size(first, last) * p->c};
 }
 
 /* dst[0..n) = columns [first, first + n) of a row of patches. */
@@ -63,10 +60,10 @@ static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_c
     const spot s = find_spot(p, row);
     size_t ky = number / lines, kx = number - ky * lines, from = first - number * length;
     for (size_t done = 0; done < n; from = 0) {
-        const size_t take = min_size(length - from, n - done);
+        const size_t take = gsi_min_size(length - from, n - done);
         const line l = find_line(p, s, ky, kx);
-        const size_t begin = min_size(max_size(l.begin, from), from + take);
-        const size_t end = max_size(min_size(l.end, from + take), begin);
+        const size_t begin = gsi_min_size(gsi_max_size(l.begin, from), from + take);
+        const size_t end = gsi_max_size(gsi_min_size(l.end, from + take), begin);
         float *out = dst + done;
         if (begin > from)
             memset(out, 0, (begin - from) * sizeof *out);
@@ -92,7 +89,7 @@ static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x
         for (size_t c = 0; c < m; c += isa->mr)
             isa->copy(dst + c / isa->mr * gsi_panel_room(isa) + r * isa->mr_room, isa->mr_room,
                       gsi_at(data, x->dtype, (k0 + r) * x->stride + i + c), x->stride, x->dtype,
-                      min_size(k - r, ABREAST), min_size(m - c, isa->mr), isa->mr_room);
+                      gsi_min_size(k - r, ABREAST), gsi_min_size(m - c, isa->mr), isa->mr_room);
 }
 
 /* Panels of m rows from row i, k from k0. */
@@ -136,7 +133,7 @@ void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const v
     } else if (x->group) {
         for (size_t r = k0, take; r < k0 + k; r += take, dst += take * nr) {
             const size_t in = r % x->group, at = r / x->group * x->group_step + in * x->stride;
-            take = min_size(x->group - in, k0 + k - r);
+            take = gsi_min_size(x->group - in, k0 + k - r);
             copy(dst, nr, gsi_at(data, x->dtype, at + j), x->stride, x->dtype, take, n, nr);
         }
     } else {

@@ -20,14 +20,11 @@ enum { CHUNK = 3 };
 
 typedef struct plan {
     size_t panels;           /* of a's rows */
+    size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
     size_t a, b, sums, bias; /* floats */
 } plan;
-
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-static size_t parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 /* Whether b is multiplied as it lies in memory. */
 static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
@@ -38,18 +35,19 @@ static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 /* Room never grows when m, n or k become smaller, though a chunk may. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
-    plan p = {.panels = parts(m, isa->mr)};
+    plan p = {.panels = gsi_parts(m, isa->mr)};
     const size_t room = isa->a_room / gsi_panel_room(isa);
-    p.chunk = g->b.transposed ? max_size(room / p.panels, CHUNK) : CHUNK;
-    p.chunk = min_size(p.chunk, blocks);
-    const size_t slabs = parts(p.panels, room / p.chunk);
-    p.slab = parts(p.panels, slabs);
-    const bool rows = is_few(isa, g, m) && !g->b.transposed;
-    p.strips = p.chunk == blocks && !rows ? 1 : parts(n, isa->nr);
-    p.a = min_size(p.panels * blocks, room) * gsi_panel_room(isa);
-    p.b = (slabs == 1 ? 1 : parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
-    p.sums = max_size(p.strips * p.panels, 2 * parts(n, isa->nr)) * isa->mr * isa->nr;
-    p.bias = parts(max_size(m, n), isa->nr) * isa->nr;
+    p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, CHUNK) : CHUNK;
+    p.chunk = gsi_min_size(p.chunk, blocks);
+    const size_t slabs = gsi_parts(p.panels, room / p.chunk);
+    p.slab = gsi_parts(p.panels, slabs);
+    const bool few = is_few(isa, g, m), rows = few && !g->b.transposed;
+    p.width = few && !rows ? isa->nr / 2 : isa->nr;
+    p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
+    p.a = gsi_min_size(p.panels * blocks, room) * gsi_panel_room(isa);
+    p.b = (slabs == 1 ? 1 : gsi_parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
+    p.sums = gsi_max_size(p.strips * p.panels, 2 * gsi_parts(n, isa->nr)) * isa->mr * isa->nr;
+    p.bias = gsi_parts(gsi_max_size(m, n), isa->nr) * isa->nr;
     return p;
 }
 
@@ -57,7 +55,7 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 {
     const plan p = make_plan(isa, g, m, n, gsi_blocks(g));
     const size_t line = GSI_ALIGN / sizeof(float);
-    return parts(p.a + p.b + p.sums + p.bias, line) * line;
+    return gsi_parts(p.a + p.b + p.sums + p.bias, line) * line;
 }
 
 /* ---- asking for what comes next ---- */
@@ -107,9 +105,9 @@ typedef struct place_b {
  * the last. */
 static inline place_b next_panel(const run *r, place_b at)
 {
-    if (++at.block == min_size(at.first + r->p.chunk, r->t.end)) {
+    if (++at.block == gsi_min_size(at.first + r->p.chunk, r->t.end)) {
         at.block = at.first;
-        at.j += r->isa->nr;
+        at.j += r->p.width;
     }
     return at;
 }
@@ -152,8 +150,8 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
 {
     const gs_matrix *a = &r->g->a;
     const size_t group = a->transposed ? GSI_GROUP : 1, mr = r->isa->mr;
-    const size_t slab_end = min_size(at->slab + r->p.slab, r->p.panels);
-    const size_t chunk_end = min_size(at->first + r->p.chunk, r->t.end);
+    const size_t slab_end = gsi_min_size(at->slab + r->p.slab, r->p.panels);
+    const size_t chunk_end = gsi_min_size(at->first + r->p.chunk, r->t.end);
     size_t block = at->block;
     if (at->j == 0) {
         p += group;
@@ -163,7 +161,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
         }
         if (block == chunk_end)
             return false;
-    } else if (at->j + r->isa->nr >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
+    } else if (at->j + r->p.width >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
         p = slab_end < r->p.panels ? p + r->p.slab : p - at->slab;
         block = slab_end < r->p.panels ? at->first : chunk_end;
     } else {
@@ -172,7 +170,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     if (p >= r->p.panels || block == r->t.end || a->patches)
         return false;
     if (a->transposed)
-        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + min_size((p + 1) * mr, r->t.m) - 1);
+        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + gsi_min_size((p + 1) * mr, r->t.m) - 1);
     else
         ask_abreast(x, a, r->a_data, r->t.i0 + p * mr, block * GSI_KC);
     return true;
@@ -186,18 +184,19 @@ static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, cons
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
     const size_t size = gsi_size_of(r->g->c.dtype);
     if (at->block + 1 == r->t.end) /* all lines, again and again: they stay in L1 */
-        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / max_size(k, 16));
+        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / gsi_max_size(k, 16));
     else if (at->first > r->t.block && at->block == at->first)
-        ask(x, (const char *)sums + micro, micro / max_size(k, 1), micro * 16 / max_size(k, 1));
+        ask(x, (const char *)sums + micro, micro / gsi_max_size(k, 1),
+            micro * 16 / gsi_max_size(k, 1));
     else
         ask(x, idle, 0, 0);
 }
 
 /* ---- the tile ---- */
 
-/* Rows [k0, k0 + k) of b are multiplied straight from memory, or where it is transposed, columns.
- */
-static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j)
+/* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
+static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j,
+                      size_t n)
 {
     const gs_matrix *b = &r->g->b;
     const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
@@ -206,7 +205,9 @@ static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size
                      .b = gsi_at(r->b_data, b->dtype, at),
                      .b_stride = b->stride,
                      .m = r->t.m,
-                     .k = k};
+                     .n = n,
+                     .k = k,
+                     .left = r->g->k - k0};
 }
 
 static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
@@ -241,13 +242,13 @@ static void run_panel(const run *r, place_b at)
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->t.end;
-    const size_t k0 = at.block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
-    const size_t n = min_size(t.n - at.j, isa->nr);
+    const size_t k0 = at.block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
+    const size_t n = gsi_min_size(t.n - at.j, r->p.width);
     const bool few = is_few(isa, g, t.m), columns = g->a.transposed && !few;
     const size_t group = columns ? GSI_GROUP : 1;
-    const size_t end = min_size(at.slab + r->p.slab, r->p.panels);
+    const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
-    float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr;
+    float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
@@ -255,30 +256,30 @@ static void run_panel(const run *r, place_b at)
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    const bool direct = few && g->b.transposed && n == isa->nr;
+    const bool direct = few && g->b.transposed && n == r->p.width;
     if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
-        const size_t i = p * isa->mr, m = min_size(t.m - i, isa->mr);
+        const size_t i = p * isa->mr, m = gsi_min_size(t.m - i, isa->mr);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
         float *const sum = sums + i * isa->nr, *const panel =
                                                    rows + (p - at.slab) * gsi_panel_room(isa);
         gsi_ahead ahead[2];
         if (at.j == 0 && (p - at.slab) % group == 0)
-            (few ? gsi_pack_rows
-                 : gsi_pack_a)(isa, panel, &g->a, r->a_data, t.i0 + i,
-                               min_size(t.m - i, min_size(group, end - p) * isa->mr), k0, k);
-        if (!ask_a(&ahead[0], r, &at, p))
-            ask_other(&ahead[0], r, &at, c, sum, k, panel);
-        if (!ask_b(&ahead[1], r, &next, p - at.slab))
-            ask(&ahead[1], panel, 0, 0);
-        if (r->p.panels == 1) /* all of b's panel while there is time */
-            (void)ask_b(&ahead[0], r, &next, 1);
+            (few ? gsi_pack_rows : gsi_pack_a)(
+                isa, panel, &g->a, r->a_data, t.i0 + i,
+                gsi_min_size(t.m - i, gsi_min_size(group, end - p) * isa->mr), k0, k);
         if (direct) {
-            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j);
+            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
             x.add = at.block > t.block;
             isa->multiply_few(&x, g->b.dtype, true);
         } else {
+            if (!ask_a(&ahead[0], r, &at, p))
+                ask_other(&ahead[0], r, &at, c, sum, k, panel);
+            if (!ask_b(&ahead[1], r, &next, p - at.slab))
+                ask(&ahead[1], panel, 0, 0);
+            if (r->p.panels == 1) /* all of b's panel while there is time */
+                (void)ask_b(&ahead[0], r, &next, 1);
             multiply(sum, panel, b, m, n, k, at.block > t.block, ahead);
         }
         if (last) {
@@ -292,22 +293,21 @@ static void run_panel(const run *r, place_b at)
  * so that memory is read in long runs. Sums of a block lie behind those of all. */
 static void run_rows(const run *r)
 {
-    enum { AT_ONCE = 16 };
+    enum { AT_ONCE = 8 };
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr;
     float *const of_block = r->sums + r->p.strips * micro;
     for (size_t block = t.block; block < t.end; block++) {
-        const size_t k0 = block * GSI_KC, k = min_size(g->k - k0, GSI_KC);
+        const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
         gsi_pack_rows(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
-        for (size_t p = 0; p < k; p += AT_ONCE)
-            for (size_t s = 0; s < whole; s++) {
-                gsi_few x = few_of(r, of_block + s * micro, r->a + p, k0 + p,
-                                   min_size(k - p, AT_ONCE), t.j0 + s * isa->nr);
-                x.add = p > 0;
-                isa->multiply_few(&x, g->b.dtype, false);
-            }
+        for (size_t p = 0; p < k; p += AT_ONCE) {
+            gsi_few x = few_of(r, of_block, r->a + p, k0 + p, gsi_min_size(k - p, AT_ONCE), t.j0,
+                               whole * isa->nr);
+            x.add = p > 0;
+            isa->multiply_few(&x, g->b.dtype, false);
+        }
         for (size_t s = 0; s < whole * micro; s += micro)
             for (size_t i = s; i < s + t.m * isa->nr; i++)
                 r->sums[i] = block > t.block ? r->sums[i] + of_block[i] : of_block[i];

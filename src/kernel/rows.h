@@ -50,7 +50,8 @@ static inline gsi_out gsi_out_at(gsi_out y, size_t i)
 /* ---- elementwise ---- */
 
 /* y = f(x);  dx = dy f'(x);  y = a op b;  y[r][c] = a[r][c] op row[c].
- * relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu and its accuracy: kernel/math.h. */
+ * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu and its
+ * accuracy: kernel/math.h. */
 typedef uint32_t gsi_unary_fn(gsi_out y, gsi_in x, size_t n);
 typedef uint32_t gsi_unary_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n);
 typedef uint32_t gsi_binary_fn(gsi_out y, gsi_in a, gsi_in b, size_t n);
@@ -189,6 +190,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
 
 /*    name                    family */
 #define GS_ROW_KERNELS(X)                             \
+    X(copy, unary)                                    \
     X(relu, unary)                                    \
     X(gelu, unary)                                    \
     X(exp, unary)                                     \

@@ -1,10 +1,12 @@
 /* Elementwise row kernels: a template, see rows_vec.h. */
 
-typedef enum map_op { RELU, GELU, EXP, LOG, TANH, ERF, SIGMOID } map_op;
+typedef enum map_op { COPY, RELU, GELU, EXP, LOG, TANH, ERF, SIGMOID } map_op;
 
 INLINE vf apply(map_op op, vf x)
 {
     switch (op) {
+    case COPY:
+        return x;
     case RELU:
         return select(x <= 0.0f, (vf){0}, x);
     case GELU:
@@ -55,6 +57,7 @@ INLINE uint32_t map_backward(gsi_out dx, gsi_in dy, gsi_in x, size_t n, map_op o
     return sink_end(&s);
 }
 
+TARGET static uint32_t KERNEL(copy)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, COPY); }
 TARGET static uint32_t KERNEL(relu)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, RELU); }
 TARGET static uint32_t KERNEL(gelu)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, GELU); }
 TARGET static uint32_t KERNEL(exp)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, EXP); }

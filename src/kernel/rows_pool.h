@@ -104,35 +104,6 @@ TARGET static uint32_t KERNEL(maxpool)(gsi_out y, uint8_t *from, gsi_in x, const
     return sink_end(&s);
 }
 
-TARGET static uint32_t KERNEL(maxpool_backward)(gsi_out dx, gsi_in dy, const uint8_t *from,
-                                                const gsi_pool2d *p, size_t first, size_t lines)
-{
-    tally counted;
-    sink s = sink_of(dx, &counted);
-    for (size_t line = first; line < first + lines; line++) {
-        const size_t image = line / p->height, h = line % p->height;
-        const range ohs = windows_of(p, h, p->out_height);
-        for (size_t w = 0; w < p->width; w++) {
-            const range ows = windows_of(p, w, p->out_width);
-            for (size_t c = 0; c < p->channels; c += LANES) {
-                const size_t m = left(p->channels, c);
-                pack sum = all(0);
-                for (size_t oh = ohs.first; oh < ohs.end; oh++)
-                    for (size_t ow = ows.first; ow < ows.end; ow++) {
-                        const size_t at = out_pixel(p, image, oh, ow) + c;
-                        const pack d = load(dy, at, m);
-                        const places chosen = load_places(from + at, m);
-                        const vi here = (vi){0} + place_in(p, h, w, oh, ow);
-                        EACH_VEC (k)
-                            sum.v[k] += select(chosen.v[k] == here, d.v[k], (vf){0});
-                    }
-                store(&s, in_pixel(p, image, h, w) + c, m, sum);
-            }
-        }
-    }
-    return sink_end(&s);
-}
-
 /* ---- the average ---- */
 
 TARGET static uint32_t KERNEL(avgpool)(gsi_out y, gsi_in x, const gsi_pool2d *p, size_t first,
@@ -164,12 +135,16 @@ TARGET static uint32_t KERNEL(avgpool)(gsi_out y, gsi_in x, const gsi_pool2d *p,
     return sink_end(&s);
 }
 
-TARGET static uint32_t KERNEL(avgpool_backward)(gsi_out dx, gsi_in dy, const gsi_pool2d *p,
-                                                size_t first, size_t lines)
+/* ---- backward ---- */
+
+/* Every input takes a share of the gradients of the windows it lies in, or with `from` the whole of
+ * those that chose it. */
+INLINE uint32_t spread(gsi_out dx, gsi_in dy, const uint8_t *from, const gsi_pool2d *p,
+                       size_t first, size_t lines)
 {
     tally counted;
     sink s = sink_of(dx, &counted);
-    const float share = 1.0f / (float)(p->size * p->size);
+    const float share = from ? 1 : 1.0f / (float)(p->size * p->size);
     for (size_t line = first; line < first + lines; line++) {
         const size_t image = line / p->height, h = line % p->height;
         const range ohs = windows_of(p, h, p->out_height);
@@ -180,7 +155,14 @@ TARGET static uint32_t KERNEL(avgpool_backward)(gsi_out dx, gsi_in dy, const gsi
                 pack sum = all(0);
                 for (size_t oh = ohs.first; oh < ohs.end; oh++)
                     for (size_t ow = ows.first; ow < ows.end; ow++) {
-                        const pack d = load(dy, out_pixel(p, image, oh, ow) + c, m);
+                        const size_t at = out_pixel(p, image, oh, ow) + c;
+                        pack d = load(dy, at, m);
+                        if (from) {
+                            const places chosen = load_places(from + at, m);
+                            const vi here = (vi){0} + place_in(p, h, w, oh, ow);
+                            EACH_VEC (k)
+                                d.v[k] = select(chosen.v[k] == here, d.v[k], (vf){0});
+                        }
                         EACH_VEC (k)
                             sum.v[k] += d.v[k];
                     }
@@ -191,4 +173,16 @@ TARGET static uint32_t KERNEL(avgpool_backward)(gsi_out dx, gsi_in dy, const gsi
         }
     }
     return sink_end(&s);
+}
+
+TARGET static uint32_t KERNEL(maxpool_backward)(gsi_out dx, gsi_in dy, const uint8_t *from,
+                                                const gsi_pool2d *p, size_t first, size_t lines)
+{
+    return spread(dx, dy, from, p, first, lines);
+}
+
+TARGET static uint32_t KERNEL(avgpool_backward)(gsi_out dx, gsi_in dy, const gsi_pool2d *p,
+                                                size_t first, size_t lines)
+{
+    return spread(dx, dy, NULL, p, first, lines);
 }

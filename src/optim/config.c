@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char *const kinds[] = {
+const char *const gsi_optim_kinds[GS_OPTIM_COUNT] = {
 #define X(id, name) name,
     GS_OPTIMS(X)
 #undef X
 };
-static const char *const roundings[] = {
+const char *const gsi_roundings[GS_ROUNDING_COUNT] = {
 #define X(id, name) name,
     GS_ROUNDINGS(X)
 #undef X
@@ -67,7 +67,7 @@ static const setting settings[] = {
     COUNT("every", schedule.every),
     {"final", AT(schedule.final), NULL, 0, false, 0, 1, false},
     {"gamma", AT(schedule.gamma), NULL, 0, false, 0, 1, false},
-    WORDS("rounding", rounding, roundings),
+    WORDS("rounding", rounding, gsi_roundings),
     WORDS("moments", moments, moment_names),
     COUNT("seed", seed),
     WORDS("clear_grads", clear_grads, no_yes),
@@ -109,7 +109,7 @@ static const gs_optim_config defaults[] = {
 
 gs_status gs_optim_config_init(gs_optim_config *config, const char *kind, gs_error *error)
 {
-    const int k = kind ? find(kinds, GSI_COUNT(kinds), kind) : -1;
+    const int k = kind ? find(gsi_optim_kinds, GSI_COUNT(gsi_optim_kinds), kind) : -1;
     if (!config)
         return gsi_fail(error, GS_ENULL, "there is no place for the settings");
     if (k < 0)
@@ -127,7 +127,7 @@ static gs_status check_number(const setting *s, double x, gs_error *error)
 {
     if (x >= s->lo && (s->below ? x < s->hi : x <= s->hi)) /* false for a NaN */
         return GS_OK;
-    return gsi_fail(error, GS_ERANGE, "%s is %g: it must be from %g to %s%g", s->key, x, s->lo,
+    return gsi_fail(error, GS_ERANGE, "%s=%g: %s must be from %g to %s%g", s->key, x, s->key, s->lo,
                     s->below ? "below " : "", s->hi);
 }
 
@@ -138,7 +138,7 @@ static gs_status set_one(gs_optim_config *config, const char *key, const char *v
     while (s < end && strcmp(s->key, key) != 0)
         s++;
     if (s == end)
-        return gsi_fail(error, GS_ENAME, "there is no setting %s", key[0] ? key : value);
+        return gsi_fail(error, GS_ENAME, "there is no setting %s", key);
 
     char *const field = (char *)config + s->offset;
     int64_t count;
@@ -146,19 +146,19 @@ static gs_status set_one(gs_optim_config *config, const char *key, const char *v
     if (s->words) {
         const int word = find(s->words, s->n_words, value);
         if (word < 0)
-            return gsi_fail(error, GS_ERANGE, "%s cannot be %s: %s, %s%s exist", key, value,
-                            s->words[0], s->words[1], s->n_words > 2 ? ", .." : "");
+            return gsi_fail(error, GS_ERANGE, "%s=%s: %s, %s%s exist", key, value, s->words[0],
+                            s->words[1], s->n_words > 2 ? ", .." : "");
         memcpy(field, &word, sizeof word);
         return GS_OK;
     }
     if (s->count) {
         if (!gsi_read_count(&count, value))
-            return gsi_fail(error, GS_ERANGE, "%s is not a whole number: %s", key, value);
+            return gsi_fail(error, GS_ERANGE, "%s=%s: %s must be a whole number", key, value, key);
         memcpy(field, &count, sizeof count);
         return GS_OK;
     }
     if (!gsi_read_double(&x, value))
-        return gsi_fail(error, GS_ERANGE, "%s is not a number: %s", key, value);
+        return gsi_fail(error, GS_ERANGE, "%s=%s: %s must be a number", key, value, key);
     memcpy(field, &x, sizeof x);
     return check_number(s, x, error);
 }
@@ -171,7 +171,8 @@ gs_status gs_optim_config_set(gs_optim_config *config, const char *list, gs_erro
     char key[GSI_WORD], value[GSI_WORD];
     gs_status status = GS_OK;
     while (status == GS_OK && gsi_next_pair(&list, key, value))
-        status = set_one(&next, key, value, error);
+        status = key[0] ? set_one(&next, key, value, error)
+                        : gsi_fail(error, GS_EFORMAT, "'%s' is not key=value", value);
     if (status == GS_OK)
         status = gs_optim_config_check(&next, error);
     if (status == GS_OK)
@@ -188,20 +189,22 @@ static gs_status check_together(const gs_optim_config *c, gs_error *error)
         return gsi_fail(error, GS_ERANGE, "nesterov needs a momentum and no dampening");
     if (c->momentum != 0 && c->kind != GS_SGD)
         return gsi_fail(error, GS_ERANGE, "momentum is a setting of sgd: %s has beta1",
-                        kinds[c->kind]);
+                        gsi_optim_kinds[c->kind]);
     if (adam && c->eps != 0 && c->eps < 1e-30)
-        return gsi_fail(error, GS_ERANGE, "eps is %g: it must be 0 or at least 1e-30", c->eps);
+        return gsi_fail(error, GS_ERANGE, "eps=%g: eps must be 0 or at least 1e-30", c->eps);
     if (c->kind == GS_ADAFACTOR && (c->factor_eps < 1e-30 || c->factor_clip <= 0))
         return gsi_fail(error, GS_ERANGE,
                         "adafactor needs a factor_eps of at least 1e-30 and a factor_clip");
     if (c->kind == GS_ADAFACTOR && c->moments != GS_F32)
         return gsi_fail(error, GS_EDTYPE, "adafactor keeps so little that it keeps it in f32");
     if (s->kind == GS_SCHEDULE_STEP && s->every == 0)
-        return gsi_fail(error, GS_ERANGE, "every is 0: the schedule has steps of at least 1");
+        return gsi_fail(error, GS_ERANGE, "every=0: every must be at least 1");
     if ((s->kind == GS_SCHEDULE_LINEAR || s->kind == GS_SCHEDULE_COSINE ||
          s->kind == GS_SCHEDULE_ONECYCLE) &&
         s->total <= s->warmup)
-        return gsi_fail(error, GS_ERANGE, "the schedule %s needs a total above its warmup",
+        return gsi_fail(error, GS_ERANGE,
+                        "warmup=%llu total=%llu: the schedule %s needs a total above its warmup",
+                        (unsigned long long)s->warmup, (unsigned long long)s->total,
                         schedules[s->kind]);
     if (c->lr * c->weight_decay > 1)
         return gsi_fail(error, GS_ERANGE, "lr times weight_decay is %g: weights would change sign",

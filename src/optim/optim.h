@@ -9,6 +9,10 @@
 
 enum { GSI_EXPONENT = 60 }; /* moments in f16 are scaled by 2^-60 to 2^60 */
 
+/* Their names, as settings and checkpoints have them. */
+extern const char *const gsi_optim_kinds[GS_OPTIM_COUNT];
+extern const char *const gsi_roundings[GS_ROUNDING_COUNT];
+
 /* What a chunk of a pass leaves; sums are folded in order. */
 typedef struct gsi_result {
     gsi_norms norms;

@@ -263,6 +263,18 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
     return GS_OK;
 }
 
+const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
+{
+    const gsi_policy *policy = &gsi_policies[scaler->policy];
+    size_t tunes = 0;
+    while (tunes < GS_TUNE_COUNT && policy->keys[tunes])
+        tunes++;
+    if (i < tunes)
+        return policy->keys[i];
+    i -= tunes;
+    return i < GSI_COUNT(rules) ? rules[i].key : gs_param_key(i - GSI_COUNT(rules));
+}
+
 gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key)
 {
     char value[GSI_WORD];

@@ -6,6 +6,7 @@
  *
  * doc/checkpoint.md has the texts. One table makes and reads the numbers among them. */
 #include "engine/engine.h"
+#include "optim/optim.h"
 #include "scaler/scaler.h"
 #include "train/checkpoint.h"
 
@@ -58,7 +59,7 @@ static gs_tensor array_of(const gsi_image *image, gs_trainer *t, size_t k, int f
 
 static bool add_weight(gsi_image *image, gs_trainer *t, size_t k)
 {
-    const gs_weight *w = &t->model->weights[k];
+    const gs_weight *w = &gsi_team_weights(t)[k];
     const gs_tensor data = array_of(image, t, k, 0);
     add(image, w->name, data.data, data.dtype, w->rows, w->cols);
     for (int s = 0; s < GS_SLOT_COUNT; s++) {
@@ -158,27 +159,17 @@ void gsi_precision_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 /* The settings without which its arrays mean nothing. Learning rates and decays may change. */
 void gsi_optimizer_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 {
-    static const char *const kinds[] = {
-#define X(id, name) name,
-        GS_OPTIMS(X)
-#undef X
-    };
-    static const char *const roundings[] = {
-#define X(id, name) name,
-        GS_ROUNDINGS(X)
-#undef X
-    };
     const gs_optim_config *c = gs_optim_config_of(t->optim);
     const bool half = gsi_trained_type(t) != GS_F32;
     const bool random = c->moments != GS_F32 || (half && c->rounding == GS_ROUND_STOCHASTIC);
     char seed[32] = "";
     if (random)
         snprintf(seed, sizeof seed, " seed=%" PRIu64, c->seed);
-    snprintf(text, GS_CHECKPOINT_LINE, "%s%s%s%s%s%s%s%s", kinds[c->kind],
+    snprintf(text, GS_CHECKPOINT_LINE, "%s%s%s%s%s%s%s%s", gsi_optim_kinds[c->kind],
              c->kind == GS_SGD && c->momentum > 0 ? " momentum" : "",
              c->moments != GS_F32 ? " moments=" : "",
              c->moments != GS_F32 ? gs_format_of(c->moments)->name : "", half ? " rounding=" : "",
-             half ? roundings[c->rounding] : "", c->ema > 0 ? " ema" : "", seed);
+             half ? gsi_roundings[c->rounding] : "", c->ema > 0 ? " ema" : "", seed);
 }
 
 /* ---- numbers ---- */

@@ -4,6 +4,8 @@
  *     while it is true. Only the caller allocates.
  * (2) A file is removed only after a newer one is complete, and never the one just written.
  * (3) What went wrong in the thread stays in `failed` until a call has told it.
+ * (4) A saver holds a lock on its folder from the first change of it to the last. The lock is on
+ *     the folder itself (flock): it needs no file, and the system frees it however a process ends.
  *
  *   save:    wait until not busy -> tell the last error, or: list, copy, set busy -> return
  *   thread:  wait until busy -> write, link best, remove the oldest -> clear busy
@@ -12,12 +14,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +30,7 @@ struct gs_saver {
     gsi_heap heap;
     size_t keep;
     char folder[GSI_PATH];
+    int held; /* the folder, locked */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* busy or quit */
@@ -167,6 +172,30 @@ static bool start_thread(gs_saver *s)
 
 /* ---- life ---- */
 
+/* Some network file systems have no such locks, or none of folders: nothing is guarded there. */
+static gs_status hold_folder(int *held, const char *folder, gs_error *error)
+{
+    char shown[GSI_SHOWN_PATH];
+    gsi_show_path(shown, folder);
+    *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*held < 0)
+        return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
+    if (flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return GS_OK;
+    close(*held);
+    return gsi_fail(error, GS_ESTATE, "%s: another run is writing its checkpoints there", shown);
+}
+
+/* The rest, when there is no thread. */
+static void let_go(gs_saver *s)
+{
+    gsi_heap heap = s->heap;
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    close(s->held);
+    gsi_free(&heap, s);
+}
+
 gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep, const gs_alloc *alloc,
                           gs_error *error)
 {
@@ -180,17 +209,22 @@ gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep, const
         return status;
     if (!step_path(path, folder, UINT64_MAX))
         return gsi_fail(error, GS_ESIZE, "the path of the folder is too long");
-    gsi_remove_temporaries(folder, NULL);
     gsi_heap_init(&heap, alloc);
     gs_saver *s = gsi_new(&heap, sizeof *s);
     if (!s)
         return gsi_fail(error, GS_ENOMEM, "no memory for a saver");
     *s = (gs_saver){.heap = heap, .keep = keep};
     strcpy(s->folder, folder);
+    status = hold_folder(&s->held, folder, error);
+    if (status != GS_OK) {
+        gsi_free(&heap, s);
+        return status;
+    }
+    gsi_remove_temporaries(folder, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (!start_thread(s)) {
-        gsi_free(&heap, s);
+        let_go(s);
         return gsi_fail(error, GS_ETHREAD, "the thread that saves could not be started");
     }
     *out = s;
@@ -206,12 +240,9 @@ void gs_saver_free(gs_saver *s)
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
     gsi_image_free(&s->image);
     gsi_free(&s->heap, s->copy);
-    gsi_heap heap = s->heap;
-    gsi_free(&heap, s);
+    let_go(s);
 }
 
 /* ---- saving ---- */

@@ -4,6 +4,7 @@
  * (2) The verdict is the same on every rank: it is made of summed gradients and agreed statistics.
  * (3) A rerun sees the batch, the dropout and the running statistics that the first run saw.
  * (4) An error on one rank is an error on all: none waits for another. */
+#include "kernel/fpenv.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -74,6 +75,7 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
 {
     gs_train_row unread;
     gs_step step;
+    const uint64_t env = gsi_fpenv_enter(); /* the caller's rounding is not ours */
     t->ctx->error = (gs_error){0};
     gs_status mine = gsi_check_batch(t, micro, n);
     if (!row)
@@ -111,13 +113,16 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
         gsi_lap(t, row, GS_PHASE_DECIDE);
     } while (row->report.verdict.action == GS_RETRY);
 
-    if (status != GS_OK)
-        return gsi_give_up(t, &step, status);
-    row->scale = step.scale;
-    row->amax = (double)step.stats.amax * step.inverse;
-    t->steps++;
-    status = gsi_team_compare(t);
-    gsi_lap(t, row, GS_PHASE_COMM);
-    row->sent = gsi_team_sent(t) - sent;
+    if (status == GS_OK) {
+        row->scale = step.scale;
+        row->amax = (double)step.stats.amax * step.inverse;
+        t->steps++;
+        status = gsi_team_compare(t);
+        gsi_lap(t, row, GS_PHASE_COMM);
+        row->sent = gsi_team_sent(t) - sent;
+    } else {
+        gsi_give_up(t, &step);
+    }
+    gsi_fpenv_leave(env);
     return status;
 }

@@ -189,7 +189,8 @@ gs_status gsi_items_of_all(gs_trainer *t, double *items)
 
 void gsi_grads_begin(gs_trainer *t)
 {
-    gsi_tape_fresh(t->tape, t->model->weights, t->model->n); /* has memory since the trainer has */
+    gsi_tape_fresh(t->tape, gsi_team_weights(t),
+                   t->model->n); /* has memory since the trainer has */
     if (t->team->reducer)
         gs_reducer_begin(t->team->reducer);
 }
@@ -198,7 +199,7 @@ static void passed(void *user, const gs_weight *weight)
 {
     const gs_trainer *t = user;
     gsi_team *team = t->team;
-    const size_t w = (size_t)(weight - t->model->weights);
+    const size_t w = (size_t)(weight - gsi_team_weights(t));
     if (!weight) {
         gs_reducer_poll(team->reducer);
     } else if (w < t->model->n) {

@@ -26,7 +26,8 @@ struct gs_trainer {
 
 /* ---- trainer.c: what the step is not to be read with ---- */
 
-/* That there are items, and a micro-batch without is named. A rank among others may have none. */
+/* That the model is this trainer's, that there are items, and a micro-batch without is named. A
+ * rank among others may have none. */
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n);
 /* Of the dropout of micro-batch i of this step on this rank. */
 uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i);
@@ -35,8 +36,8 @@ void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase);
 void gsi_note_memory(gs_memory *most, gs_memory memory);
 void gsi_keep_state(gs_trainer *t);
 void gsi_restore_state(gs_trainer *t);
-/* Puts back what the step moved and leaves the sentence in the context. */
-gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status);
+/* Puts back what the step moved. */
+void gsi_give_up(gs_trainer *t, gs_step *step);
 
 /* ---- team.c: what ranks do together in a step; alone, as little as it takes ---- */
 

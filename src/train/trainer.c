@@ -141,13 +141,14 @@ void gs_trainer_free(gs_trainer *trainer)
 {
     if (!trainer)
         return;
+    if (trainer->team && trainer->model->weights == gsi_team_weights(trainer))
+        trainer->model->weights = NULL;
     gsi_team_free(trainer);
     gs_optim_free(trainer->optim);
     gs_store_free(trainer->store);
     gs_tape_free(trainer->tape);
     gsi_free(&trainer->ctx->heap, trainer->kept);
     gsi_free(&trainer->ctx->heap, trainer->meet);
-    trainer->model->weights = NULL;
     gsi_free(&trainer->ctx->heap, trainer);
 }
 
@@ -166,6 +167,8 @@ gs_status gs_trainer_sync(gs_trainer *trainer)
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n)
 {
     gs_error *error = &t->ctx->error;
+    if (t->model->weights != gsi_team_weights(t))
+        return gsi_fail(error, GS_ESTATE, "the model serves another trainer now");
     if (n == 0 && t->comm.size > 1)
         return GS_OK;
     if (n == 0 || !micro)
@@ -220,12 +223,11 @@ void gsi_restore_state(gs_trainer *t)
         memcpy(t->model->state, t->kept, t->model->states * sizeof *t->kept);
 }
 
-gs_status gsi_give_up(gs_trainer *t, gs_step *step, gs_status status)
+void gsi_give_up(gs_trainer *t, gs_step *step)
 {
     gsi_restore_state(t);
     gs_step_abandon(step, &t->scaler);
     gs_optim_clear_grads(t->optim);
-    return status;
 }
 
 const char *gs_phase_name(gs_phase phase)
@@ -275,6 +277,8 @@ gs_status gs_trainer_evaluate(gs_trainer *t, const gs_batch *batch, double *loss
     status = gs_tape_status(t->tape, &t->ctx->error);
     if (status != GS_OK)
         return status;
+    if (!value || value->dtype != GS_F32 || value->count != 1)
+        return gsi_fail(&t->ctx->error, GS_ESTATE, "the model's loss is not an f32 scalar");
     if (loss)
         *loss = (double)*(const float *)value->data;
     if (right)
