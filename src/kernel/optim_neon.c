@@ -1,5 +1,5 @@
 /* Optimizer kernels for NEON, 4 floats a vector; fewer by way of the stack. As in neon.c nothing is
- * streamed, and nothing prefetched: the hardware of Arm CPUs follows streams across pages. */
+ * streamed, and nothing prefetched: neither has been measured there. */
 #include "kernel/optim.h"
 
 #if defined(__aarch64__) && !defined(__AARCH64EB__)
