@@ -64,6 +64,7 @@ function collect(file,    line, text, inside) {
     while ((getline line <file) > 0) {
         lines[file]++
         note_words(file, line)
+        gsub(/ __attribute__\(\([a-z_]*(\([^)]*\))?\)\)/, "", line)
         if (inside != "") { # an enum over several lines
             inside = inside " " line
             if (line ~ /\}/) {
@@ -89,6 +90,10 @@ function collect(file,    line, text, inside) {
         } else if (line ~ /^\} *[a-z_0-9]+(\[[^]]*\])*( =|;)/) {
             sub(/^\} */, "", text)
             sub(/[^a-z_0-9].*/, "", text)
+            note(file, text)
+        } else if (line ~ /^typedef [^({]*;/) {
+            sub(/;.*/, "", text)
+            sub(/.* /, "", text)
             note(file, text)
         } else if (line ~ /^typedef [^(]*\(/ || line ~ /^(static|INLINE|TARGET static|LOOP)[^=;(]*\(/) {
             if (line ~ /^static .*\(\*const [a-z_]+\[/) {
@@ -156,30 +161,31 @@ function rename(line,    result, before, word) {
     return result
 }
 
-function take_names(file,    list, n, i) {
+# The names of a template become those of the file that includes it.
+function take_names(file, for_file,    list, n, i) {
     n = split(names[file], list, " ")
     for (i = 1; i <= n; i++)
-        if (users[list[i]] > 1)
-            renamed[list[i]] = list[i] "_" suffix(file)
+        if (users[list[i]] > 1 || file in templates)
+            renamed[list[i]] = list[i] "_" suffix(file in templates ? for_file : file)
 }
 
 # The names of its own private headers hold in a file, too.
 function take_all_names(file,    line, header) {
-    take_names(file)
+    take_names(file, file)
     while ((getline line <file) > 0)
         if (line ~ /^#include "/ && line !~ /"gradscale\//) {
             header = line
             sub(/^#include "/, "src/", header)
             sub(/".*/, "", header)
             if (header in lines)
-                take_names(header)
+                take_names(header, file)
         }
     close(file)
 }
 
-# Headers that are shared keep their names.
+# Headers that are shared keep their names. Templates are written wherever they are included.
 function emit(file,    line, header) {
-    if (file in done)
+    if (file in done && !(file in templates))
         return
     done[file] = 1
     printf "\n/* ---- %s ---- */\n\n", file
@@ -207,14 +213,17 @@ BEGIN {
     for (i = 1; i < ARGC; i++)
         collect(ARGV[i])
     n = split(headers, list, " ")
-    for (i = 1; i <= n; i++)
-        if (list[i] ~ /avx/) { # of one instruction set: private to its files
+    for (i = 1; i <= n; i++) {
+        if (list[i] ~ /_vec\.h$/)
+            templates[list[i]]
+        if (list[i] ~ /avx|neon|_vec\.h$/) { # of one instruction set: private to its files
             collect(list[i])
         } else {
             while ((getline line <list[i]) > 0)
                 note_words(list[i], line)
             close(list[i])
         }
+    }
     printf "/* gradscale %s: see gradscale.h. */\n", version
     print "#ifndef _POSIX_C_SOURCE\n#define _POSIX_C_SOURCE 200809L\n#endif"
     print "/* One rounding an operation, whatever the rest of the program is built with. */"

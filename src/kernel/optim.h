@@ -114,10 +114,55 @@ typedef struct gsi_optim_kernels {
 #undef X
 } gsi_optim_kernels;
 
+/* Kernels of a variant from the function of their family, as in kernel/kernel.h; lamb_step and ema
+ * read no gradient. */
+#define GSI_MAKE_sgd(as, name, family, grad)                           \
+    as uint32_t name(const gsi_slice *s, size_t n, const gsi_sgd *set) \
+    {                                                                  \
+        return family(s, n, set, grad);                                \
+    }
+#define GSI_MAKE_adam(as, name, family, grad)                           \
+    as uint32_t name(const gsi_slice *s, size_t n, const gsi_adam *set) \
+    {                                                                   \
+        return family(s, n, set, grad);                                 \
+    }
+#define GSI_MAKE_lamb(as, name, family, grad)                                         \
+    as void name(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set) \
+    {                                                                                 \
+        family(norms, s, n, set, grad);                                               \
+    }
+#define GSI_MAKE_lamb_step(as, name, family, grad)                                  \
+    as uint32_t name(const gsi_slice *s, size_t n, const gsi_adam *set, float step) \
+    {                                                                               \
+        return family(s, n, set, step);                                             \
+    }
+#define GSI_MAKE_squares(as, name, family, grad)                                   \
+    as double name(double *cols, const void *src, size_t n, const gsi_factor *set) \
+    {                                                                              \
+        return family(cols, src, n, set, grad);                                    \
+    }
+#define GSI_MAKE_factored(as, name, family, grad)                                                 \
+    as double name(const float *col, float row, const void *src, size_t n, const gsi_factor *set) \
+    {                                                                                             \
+        return family(col, row, src, n, set, grad);                                               \
+    }
+#define GSI_MAKE_factor_step(as, name, family, grad)                            \
+    as uint32_t name(const gsi_slice *s, const float *col, float row, size_t n, \
+                     const gsi_factor *set)                                     \
+    {                                                                           \
+        return family(s, col, row, n, set, grad);                               \
+    }
+#define GSI_MAKE_ema(as, name, family, grad)                                        \
+    as void name(float *to, const float *weight, size_t n, float decay, float rest) \
+    {                                                                               \
+        family(to, weight, n, decay, rest);                                         \
+    }
+
 extern const gsi_optim_kernels gsi_optim_ref;
 void gsi_optim_kernels_init(gsi_optim_kernels *k, unsigned cpu);
 void gsi_optim_kernels_avx2(gsi_optim_kernels *k);
 void gsi_optim_kernels_avx512(gsi_optim_kernels *k);
+void gsi_optim_kernels_neon(gsi_optim_kernels *k);
 
 /* Rows of the table by the type of the gradient. */
 gsi_sgd_fn *gsi_sgd_for(const gsi_optim_kernels *k, gs_dtype grad);

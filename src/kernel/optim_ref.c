@@ -36,7 +36,7 @@ static inline uint32_t store(const gsi_slice *s, size_t i, float weight, uint32_
 
 /* ---- SGD ---- */
 
-static inline uint32_t sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_dtype type)
+static inline uint32_t ref_sgd(const gsi_slice *s, size_t n, const gsi_sgd *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -74,7 +74,7 @@ static inline float moments(const gsi_slice *s, size_t i, float g, const gsi_ada
     return root;
 }
 
-static inline uint32_t adam(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
+static inline uint32_t ref_adam(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -93,8 +93,8 @@ static inline float lamb_direction(float w, float m, float root, const gsi_adam 
     return keep(ratio(m, root, set) * set->unbias + set->l2 * w);
 }
 
-static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set,
-                        gs_dtype type)
+static inline void ref_lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set,
+                            gs_dtype type)
 {
     double weight[GSI_LANES] = {0}, direction[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -107,7 +107,7 @@ static inline void lamb(gsi_norms *norms, const gsi_slice *s, size_t n, const gs
     *norms = (gsi_norms){gsi_fold(weight, 0), gsi_fold(direction, 0)};
 }
 
-static uint32_t lamb_step_ref(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
+static inline uint32_t ref_lamb_step(const gsi_slice *s, size_t n, const gsi_adam *set, float step)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -120,8 +120,8 @@ static uint32_t lamb_step_ref(const gsi_slice *s, size_t n, const gsi_adam *set,
 
 /* ---- Adafactor ---- */
 
-static inline double squares(double *cols, const void *grad, size_t n, const gsi_factor *set,
-                             gs_dtype type)
+static inline double ref_squares(double *cols, const void *grad, size_t n, const gsi_factor *set,
+                                 gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -139,8 +139,8 @@ static inline float factor_direction(const void *grad, size_t i, float row, floa
     return keep(keep(gradient(grad, i, type, set->unscale, set->limit) * row) * col);
 }
 
-static inline double factored(const float *col, float row, const void *grad, size_t n,
-                              const gsi_factor *set, gs_dtype type)
+static inline double ref_factored(const float *col, float row, const void *grad, size_t n,
+                                  const gsi_factor *set, gs_dtype type)
 {
     double lanes[GSI_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -150,8 +150,8 @@ static inline double factored(const float *col, float row, const void *grad, siz
     return gsi_fold(lanes, 0);
 }
 
-static inline uint32_t factor_step(const gsi_slice *s, const float *col, float row, size_t n,
-                                   const gsi_factor *set, gs_dtype type)
+static inline uint32_t ref_factor_step(const gsi_slice *s, const float *col, float row, size_t n,
+                                       const gsi_factor *set, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -161,109 +161,19 @@ static inline uint32_t factor_step(const gsi_slice *s, const float *col, float r
     return gsi_top(top);
 }
 
-/* ---- the kernels ---- */
+/* ---- averages ---- */
 
-static uint32_t sgd_f32_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
-{
-    return sgd(s, n, set, GS_F32);
-}
-
-static uint32_t sgd_f16_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
-{
-    return sgd(s, n, set, GS_F16);
-}
-
-static uint32_t sgd_bf16_ref(const gsi_slice *s, size_t n, const gsi_sgd *set)
-{
-    return sgd(s, n, set, GS_BF16);
-}
-
-static uint32_t adam_f32_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    return adam(s, n, set, GS_F32);
-}
-
-static uint32_t adam_f16_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    return adam(s, n, set, GS_F16);
-}
-
-static uint32_t adam_bf16_ref(const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    return adam(s, n, set, GS_BF16);
-}
-
-static void lamb_f32_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    lamb(norms, s, n, set, GS_F32);
-}
-
-static void lamb_f16_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    lamb(norms, s, n, set, GS_F16);
-}
-
-static void lamb_bf16_ref(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set)
-{
-    lamb(norms, s, n, set, GS_BF16);
-}
-
-static double squares_f32_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
-{
-    return squares(cols, grad, n, set, GS_F32);
-}
-
-static double squares_f16_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
-{
-    return squares(cols, grad, n, set, GS_F16);
-}
-
-static double squares_bf16_ref(double *cols, const void *grad, size_t n, const gsi_factor *set)
-{
-    return squares(cols, grad, n, set, GS_BF16);
-}
-
-static double factored_f32_ref(const float *col, float row, const void *grad, size_t n,
-                               const gsi_factor *set)
-{
-    return factored(col, row, grad, n, set, GS_F32);
-}
-
-static double factored_f16_ref(const float *col, float row, const void *grad, size_t n,
-                               const gsi_factor *set)
-{
-    return factored(col, row, grad, n, set, GS_F16);
-}
-
-static double factored_bf16_ref(const float *col, float row, const void *grad, size_t n,
-                                const gsi_factor *set)
-{
-    return factored(col, row, grad, n, set, GS_BF16);
-}
-
-static uint32_t factor_step_f32_ref(const gsi_slice *s, const float *col, float row, size_t n,
-                                    const gsi_factor *set)
-{
-    return factor_step(s, col, row, n, set, GS_F32);
-}
-
-static uint32_t factor_step_f16_ref(const gsi_slice *s, const float *col, float row, size_t n,
-                                    const gsi_factor *set)
-{
-    return factor_step(s, col, row, n, set, GS_F16);
-}
-
-static uint32_t factor_step_bf16_ref(const gsi_slice *s, const float *col, float row, size_t n,
-                                     const gsi_factor *set)
-{
-    return factor_step(s, col, row, n, set, GS_BF16);
-}
-
-static void ema_f32_ref(float *ema, const float *weight, size_t n, float decay, float rest)
+static inline void ref_ema(float *ema, const float *weight, size_t n, float decay, float rest)
 {
     for (size_t i = 0; i < n; i++)
         ema[i] = keep(decay * ema[i] + rest * weight[i]);
 }
+
+/* ---- the kernels ---- */
+
+#define X(name, family, from, to) GSI_MAKE_##family(static, name##_ref, ref_##family, GS_##from)
+GS_OPTIM_KERNELS(X)
+#undef X
 
 const gsi_optim_kernels gsi_optim_ref = {
 #define X(name, family, from, to) .name = name##_ref,
@@ -280,6 +190,8 @@ void gsi_optim_kernels_init(gsi_optim_kernels *k, unsigned cpu)
         gsi_optim_kernels_avx2(k);
     if (cpu & GS_CPU_AVX512)
         gsi_optim_kernels_avx512(k);
+    if (cpu & GS_CPU_NEON)
+        gsi_optim_kernels_neon(k);
 }
 
 gsi_sgd_fn *gsi_sgd_for(const gsi_optim_kernels *k, gs_dtype grad)
