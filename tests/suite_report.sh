@@ -217,6 +217,7 @@ check "a folder" refuses "cannot be read" --output "$tmp/old.html" "$tmp"
 check "empty" refuses "is empty" --output "$tmp/old.html" "$tmp/empty.jsonl"
 check "binary" refuses "binary.jsonl: is not a log" --output "$tmp/old.html" "$tmp/binary.jsonl"
 check "a good and a bad one" refuses "is not a log" --output "$tmp/old.html" "$tmp/one.jsonl" "$tmp/binary.jsonl"
+check "no end of it" refuses "/dev/zero: is not a log" --output "$tmp/old.html" /dev/zero
 check "onto the log" refuses "would overwrite" --output "$tmp/./one.jsonl" "$tmp/one.jsonl"
 check "nowhere" refuses "--output" --output "$tmp/no/r.html" "$tmp/one.jsonl"
 check "onto a folder" refuses "--output" --output "$tmp" "$tmp/one.jsonl"

@@ -17,9 +17,10 @@
 /* ---- lines ---- */
 
 enum {
-    LINE_BYTES = 8 << 20,
-    TEXT_BYTES = 400
-}; /* a longer one is not a line of a log, or a name */
+    LINE_BYTES = 8 << 20,   /* a longer one is not a line of a log, */
+    TEXT_BYTES = 400,       /* or a name */
+    FUTILE_BYTES = 64 << 20 /* after so many without a line of a log there will be none */
+};
 
 typedef struct reader {
     FILE *file;
@@ -28,6 +29,7 @@ typedef struct reader {
     char *text;        /* the line */
     size_t length, room;
     bool is_whole; /* it ended with a newline */
+    bool is_log;   /* a line has been understood */
     char buffer[1 << 16];
 } reader;
 
@@ -54,7 +56,7 @@ static bool next_line(reader *r)
             r->at = 0;
             r->filled = fread(r->buffer, 1, sizeof r->buffer, r->file);
             r->read += r->filled;
-            if (r->filled == 0)
+            if (r->filled == 0 || (!r->is_log && r->read > FUTILE_BYTES))
                 return r->length > 0;
         }
         const char *from = r->buffer + r->at;
@@ -396,7 +398,7 @@ static void read_lines(report_run *run, reader *r)
 {
     struct stat about;
     const double size = fstat(fileno(r->file), &about) == 0 ? (double)about.st_size : 0;
-    while (next_line(r)) {
+    while ((r->is_log || r->read <= FUTILE_BYTES) && next_line(r)) {
         if (run->lines % 4096 == 0)
             cli_progress((double)r->read, size, "reading %s", run->path);
         if (is_blank(r))
@@ -404,6 +406,7 @@ static void read_lines(report_run *run, reader *r)
         run->lines++;
         json_t *line = parse(r);
         const bool understood = line && add_line(run, line);
+        r->is_log |= understood;
         if (!understood && !r->is_whole)
             run->is_cut = true;
         else if (!understood)
