@@ -47,7 +47,7 @@ enum { LESS = 1 };
 
 /* ---- arrays between unmapped pages ---- */
 
-enum { ROOM = 1 << 22, ROOMS = 6 };
+enum { ROOM = 1 << 25, ROOMS = 6 };
 enum { A, B, C_WANT, C_GOT, BIAS, C_OLD };
 static unsigned char *rooms[ROOMS];
 
@@ -296,6 +296,9 @@ static void test_skinny(void)
     for (size_t m = 1; m <= 16; m++)
         for (size_t i = 0; i < machine_count; i++)
             check_product(draw_product(m, 1 + below(120), 1 + below(900), 1, MODEST), i, i + 1);
+    for (size_t m = 1; m <= 9; m++) /* more than a tile is wide */
+        check_product(draw_product(m, 2000 + below(3000), 1 + below(60), 1, MODEST), 0,
+                      machine_count);
 }
 
 /* A c too small to be shared out: blocks of k are, in rounds. */
@@ -603,8 +606,10 @@ static void test_serial(void)
 {
     open_machines();
     for (size_t i = 0; i < 60 / LESS; i++) {
-        product p = draw_product(1 + below(one_in(4) ? 400 : 60), 1 + below(60), 1 + below(500),
-                                 1 + below(3), LARGE);
+        const bool wide = one_in(4);
+        const size_t tall = one_in(4) ? 400 : 60;
+        const size_t m = 1 + below(wide ? 9 : tall), n = 1 + below(wide ? 5000 : 60);
+        product p = draw_product(m, n, 1 + below(500), 1 + below(3), LARGE);
         const gs_context *ctx = machines[i % machine_count].ctx;
         gs_gemm larger = p.g;
         larger.m += below(60);

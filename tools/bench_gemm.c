@@ -1,8 +1,8 @@
 /* gradscale bench gemm: products of the sizes of training against peak fma and, where Debian's
  * libdnnl2 is installed, against oneDNN's sgemm, in the same run. Schema: doc/json-bench.md.
  *
- * Opponents take turns, a product each, and the best of each counts. Matrices of a shape are
- * written anew for no one: what the caches hold is what the turns before left there. */
+ * Opponents take turns, a product each, and the best of each counts. Each has matrices of its own:
+ * else one would find in the caches what the one before it has read. */
 #define _DEFAULT_SOURCE
 #include "bench.h"
 #include "json.h"
@@ -91,7 +91,7 @@ typedef struct arena {
 } arena;
 
 typedef struct matrices {
-    void *a[SIDES], *b[SIDES]; /* of f32, f16, bf16 */
+    void *a[SIDES], *b[SIDES]; /* the peak has none */
     float *c;
 } matrices;
 
@@ -101,7 +101,8 @@ typedef struct result {
     unsigned rounds;
 } result;
 
-static const gs_dtype types[] = {[F32] = GS_F32, [F16] = GS_F16, [BF16] = GS_BF16};
+static const gs_dtype types[] = {
+    [ONEDNN] = GS_F32, [F32] = GS_F32, [F16] = GS_F16, [BF16] = GS_BF16};
 
 /* +-1, rounded to each type. */
 static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
@@ -114,8 +115,10 @@ static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
     }
     const gs_tensor src = {x, n, GS_F32, "x", 0};
     gs_status status = GS_OK;
-    for (side s = F16; s <= BF16 && status == GS_OK; s++) {
-        by_side[s] = cli_resize(NULL, n * 2);
+    for (side s = ONEDNN; s <= BF16 && status == GS_OK; s++) {
+        if (s == F32)
+            continue;
+        by_side[s] = cli_resize(NULL, n * gs_format_of(types[s])->bytes);
         const gs_tensor dst = {by_side[s], n, types[s], "x", 0};
         status = gs_tensors_convert(ctx, &dst, &src, 1, NULL);
     }
@@ -124,7 +127,7 @@ static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
 
 static void free_matrices(matrices *x)
 {
-    for (side s = F32; s <= BF16; s++) {
+    for (side s = ONEDNN; s <= BF16; s++) {
         free(x->a[s]);
         free(x->b[s]);
     }
@@ -140,7 +143,7 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
         const double start = bench_now();
         const int status =
             r->onednn(ta ? 'T' : 'N', tb ? 'T' : 'N', (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
-                      1, x->a[F32], (int64_t)lda, x->b[F32], (int64_t)ldb, 0, x->c, (int64_t)s->n);
+                      1, x->a[of], (int64_t)lda, x->b[of], (int64_t)ldb, 0, x->c, (int64_t)s->n);
         const double seconds = bench_now() - start;
         if (status != 0)
             cli_failed("oneDNN's sgemm failed with status %d", status);

@@ -35,7 +35,8 @@ static double tile_cost(const grid *x)
  * and their number should be a multiple of the workers. */
 static grid choose_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t workers)
 {
-    const size_t rows = gsi_parts(g->m, isa->m_tile), cols = gsi_parts(g->n, isa->n_tile);
+    const size_t n_tile = gsi_reads_rows(isa, g, g->m) ? GSI_RUN : isa->n_tile;
+    const size_t rows = gsi_parts(g->m, isa->m_tile), cols = gsi_parts(g->n, n_tile);
     const size_t tries = gsi_min_size(workers, 8) * 2 - 1;
     grid best = make_grid(isa, g, rows, cols);
     double least = -1;
@@ -124,8 +125,11 @@ static void init_job(job *j, const gs_context *ctx, const gs_gemm *g, size_t wor
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g)
 {
     const gsi_gemm_isa *isa = gsi_gemm_isa_for(ctx->cpu);
-    return gsi_tile_scratch(isa, g, gsi_min_size(g->m, isa->m_tile),
-                            gsi_min_size(g->n, isa->n_tile));
+    const size_t of_tiles =
+        gsi_tile_scratch(isa, g, gsi_min_size(g->m, isa->m_tile), gsi_min_size(g->n, isa->n_tile));
+    const size_t of_runs = gsi_tile_scratch(isa, g, gsi_min_size(g->m, gsi_max_size(isa->few, 1)),
+                                            gsi_min_size(g->n, GSI_RUN));
+    return gsi_max_size(of_tiles, of_runs); /* a smaller product may have few rows */
 }
 
 void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch)

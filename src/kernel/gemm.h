@@ -120,6 +120,11 @@ typedef struct gsi_tile {
 /* Blocks of a product's k: one of no k, too. */
 static inline size_t gsi_blocks(const gs_gemm *g) { return g->k > 0 ? (g->k - 1) / GSI_KC + 1 : 1; }
 
+/* Whether m rows are few and b lies row by row: then it is read in runs as long as a tile is wide,
+ * at most GSI_RUN columns, a page of halves or two of f32. */
+enum { GSI_RUN = 2048 };
+bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m);
+
 /* Floats of scratch for tiles of m by n at most. */
 size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n);
 

@@ -32,6 +32,11 @@ static bool is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
     return m <= isa->few && g->k > 0 && !g->b.patches && !g->b.group;
 }
 
+bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
+{
+    return is_few(isa, g, m) && !g->b.transposed;
+}
+
 /* Room never grows when m, n or k become smaller, though a chunk may. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
@@ -41,8 +46,8 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.chunk = gsi_min_size(p.chunk, blocks);
     const size_t slabs = gsi_parts(p.panels, room / p.chunk);
     p.slab = gsi_parts(p.panels, slabs);
-    const bool few = is_few(isa, g, m), rows = few && !g->b.transposed;
-    p.width = few && !rows ? isa->nr / 2 : isa->nr;
+    const bool rows = gsi_reads_rows(isa, g, m);
+    p.width = is_few(isa, g, m) && !rows ? isa->nr / 2 : isa->nr;
     p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
     p.a = gsi_min_size(p.panels * blocks, room) * gsi_panel_room(isa);
     p.b = (slabs == 1 ? 1 : gsi_parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
@@ -342,7 +347,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
     }
-    if (is_few(isa, g, t.m) && !g->b.transposed && t.n >= isa->nr) {
+    if (gsi_reads_rows(isa, g, t.m) && t.n >= isa->nr) {
         run_rows(&r);
         return;
     }
