@@ -28,6 +28,7 @@ typedef struct gsi_replace {
     int fd;
     char path[GSI_PATH], temporary[GSI_PATH];
     gsi_hash hash; /* of what was written */
+    uint64_t sent; /* bytes that the disk has been told to take */
 } gsi_replace;
 
 /* begin, any number of writes, then end. A call that fails leaves its sentence, removes the
