@@ -2,6 +2,7 @@
 #ifndef DATA_FILES_H
 #define DATA_FILES_H
 
+#include "bytes.h"
 #include "test.h"
 
 #include "gradscale/data.h"
@@ -11,31 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-typedef struct bytes {
-    uint8_t data[1 << 16];
-    size_t n;
-} bytes;
-
-static inline void add(bytes *b, const void *data, size_t n)
-{
-    if (n > sizeof b->data - b->n)
-        abort();
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-
-static inline void add_big(bytes *b, uint64_t x, int size)
-{
-    for (int i = size - 1; i >= 0; i--)
-        add(b, &(uint8_t){(uint8_t)(x >> 8 * i)}, 1);
-}
-
-static inline void add_little(bytes *b, uint64_t x, int size)
-{
-    for (int i = 0; i < size; i++)
-        add(b, &(uint8_t){(uint8_t)(x >> 8 * i)}, 1);
-}
 
 static char folder[64];
 

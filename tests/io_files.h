@@ -2,43 +2,19 @@
 #ifndef IO_FILES_H
 #define IO_FILES_H
 
+#include "bytes.h"
+
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
-
-/* ---- files made of bytes ---- */
-
-typedef struct bytes {
-    uint8_t data[1 << 16];
-    size_t n;
-} bytes;
-
-static inline void add(bytes *b, const void *data, size_t n)
-{
-    if (n > sizeof b->data - b->n)
-        abort();
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-
-static inline void add_text(bytes *b, const char *text) { add(b, text, strlen(text)); }
-
-static inline void add_number(bytes *b, uint64_t x, int size)
-{
-    for (int i = 0; i < size; i++, x >>= 8)
-        add(b, &(uint8_t){(uint8_t)x}, 1);
-}
 
 /* header and then `data` bytes that count up */
 static inline bytes *safetensors(bytes *b, const char *header, size_t data)
 {
     b->n = 0;
-    add_number(b, strlen(header), 8);
+    add_little(b, strlen(header), 8);
     add_text(b, header);
     for (size_t i = 0; i < data; i++)
-        add_number(b, i, 1);
+        add_little(b, i, 1);
     return b;
 }
 
@@ -46,12 +22,12 @@ static inline bytes *npy(bytes *b, int major, const char *dictionary, size_t dat
 {
     b->n = 0;
     add_text(b, "\x93NUMPY");
-    add_number(b, (uint64_t)major, 1);
-    add_number(b, 0, 1);
-    add_number(b, strlen(dictionary), major == 1 ? 2 : 4);
+    add_little(b, (uint64_t)major, 1);
+    add_little(b, 0, 1);
+    add_little(b, strlen(dictionary), major == 1 ? 2 : 4);
     add_text(b, dictionary);
     for (size_t i = 0; i < data; i++)
-        add_number(b, i, 1);
+        add_little(b, i, 1);
     return b;
 }
 
@@ -94,37 +70,37 @@ static inline void add_member(bytes *zip, bytes *directory, const member *m)
     const uint64_t pa = np + m->packed_add;
     const uint64_t crc = (crc32(0, m->data, (unsigned)m->n) ^ m->crc_xor) & 0xFFFFFFFF;
     add_text(zip, "PK\3\4");
-    add_number(zip, 20, 2);
-    add_number(zip, m->flags, 2);
-    add_number(zip, (uint64_t)m->method, 2);
-    add_number(zip, 0, 4);
-    add_number(zip, crc, 4);
-    add_number(zip, pa, 4);
-    add_number(zip, un, 4);
-    add_number(zip, strlen(m->name), 2);
-    add_number(zip, 0, 2);
+    add_little(zip, 20, 2);
+    add_little(zip, m->flags, 2);
+    add_little(zip, (uint64_t)m->method, 2);
+    add_little(zip, 0, 4);
+    add_little(zip, crc, 4);
+    add_little(zip, pa, 4);
+    add_little(zip, un, 4);
+    add_little(zip, strlen(m->name), 2);
+    add_little(zip, 0, 2);
     add_text(zip, m->name);
     add(zip, packed, np);
 
     add_text(directory, "PK\1\2");
-    add_number(directory, 0x14, 4);
-    add_number(directory, m->flags, 2);
-    add_number(directory, (uint64_t)m->method, 2);
-    add_number(directory, 0, 4);
-    add_number(directory, crc, 4);
-    add_number(directory, m->zip64 ? UINT32_MAX : pa, 4);
-    add_number(directory, m->zip64 ? UINT32_MAX : un, 4);
-    add_number(directory, strlen(m->name), 2);
-    add_number(directory, m->zip64 ? 28 : 0, 2);
-    add_number(directory, 0, 10);
-    add_number(directory, m->zip64 ? UINT32_MAX : local, 4);
+    add_little(directory, 0x14, 4);
+    add_little(directory, m->flags, 2);
+    add_little(directory, (uint64_t)m->method, 2);
+    add_little(directory, 0, 4);
+    add_little(directory, crc, 4);
+    add_little(directory, m->zip64 ? UINT32_MAX : pa, 4);
+    add_little(directory, m->zip64 ? UINT32_MAX : un, 4);
+    add_little(directory, strlen(m->name), 2);
+    add_little(directory, m->zip64 ? 28 : 0, 2);
+    add_little(directory, 0, 10);
+    add_little(directory, m->zip64 ? UINT32_MAX : local, 4);
     add_text(directory, m->name);
     if (m->zip64) {
-        add_number(directory, 1, 2);
-        add_number(directory, 24, 2);
-        add_number(directory, un, 8);
-        add_number(directory, pa, 8);
-        add_number(directory, local, 8);
+        add_little(directory, 1, 2);
+        add_little(directory, 24, 2);
+        add_little(directory, un, 8);
+        add_little(directory, pa, 8);
+        add_little(directory, local, 8);
     }
 }
 
@@ -142,25 +118,25 @@ static inline bytes *zip_of(bytes *zip, const member *members, size_t n)
     if (zip64) {
         const uint64_t at = zip->n;
         add_text(zip, "PK\6\6");
-        add_number(zip, 44, 8);
-        add_number(zip, 45 | 45 << 16, 4);
-        add_number(zip, 0, 8);
-        add_number(zip, n, 8);
-        add_number(zip, n, 8);
-        add_number(zip, directory.n, 8);
-        add_number(zip, start, 8);
+        add_little(zip, 44, 8);
+        add_little(zip, 45 | 45 << 16, 4);
+        add_little(zip, 0, 8);
+        add_little(zip, n, 8);
+        add_little(zip, n, 8);
+        add_little(zip, directory.n, 8);
+        add_little(zip, start, 8);
         add_text(zip, "PK\6\7");
-        add_number(zip, 0, 4);
-        add_number(zip, at, 8);
-        add_number(zip, 1, 4);
+        add_little(zip, 0, 4);
+        add_little(zip, at, 8);
+        add_little(zip, 1, 4);
     }
     add_text(zip, "PK\5\6");
-    add_number(zip, 0, 4);
-    add_number(zip, zip64 ? 0xFFFF : n, 2);
-    add_number(zip, zip64 ? 0xFFFF : n, 2);
-    add_number(zip, zip64 ? UINT32_MAX : directory.n, 4);
-    add_number(zip, zip64 ? UINT32_MAX : start, 4);
-    add_number(zip, 0, 2);
+    add_little(zip, 0, 4);
+    add_little(zip, zip64 ? 0xFFFF : n, 2);
+    add_little(zip, zip64 ? 0xFFFF : n, 2);
+    add_little(zip, zip64 ? UINT32_MAX : directory.n, 4);
+    add_little(zip, zip64 ? UINT32_MAX : start, 4);
+    add_little(zip, 0, 2);
     return zip;
 }
 

@@ -303,7 +303,7 @@ static void test_safetensors_lies(void)
 
     /* nesting, as deep as the file allows */
     file.n = 0;
-    add_number(&file, 40000, 8);
+    add_little(&file, 40000, 8);
     add_text(&file, "{\"a\":");
     while (file.n < 40008)
         add_text(&file, "[");
@@ -463,7 +463,7 @@ static void test_npz_lies(void)
     REFUSED(zip_of(&file, &text, 1), GS_EFORMAT, "is not a NumPy array");
 
     zip_of(&file, m, 3);
-    add_number(&file, 0, 1); /* something after the end */
+    add_little(&file, 0, 1); /* something after the end */
     REFUSED(&file, GS_EFORMAT, "no end record");
     static bytes shifted; /* something before the start */
     shifted.n = 0;
