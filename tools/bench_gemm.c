@@ -104,8 +104,13 @@ typedef struct result {
 static const gs_dtype types[] = {
     [ONEDNN] = GS_F32, [F32] = GS_F32, [F16] = GS_F16, [BF16] = GS_BF16};
 
+static bool has_side(const arena *r, side s)
+{
+    return s == PEAK ? r->peak != NULL : s == ONEDNN ? r->onednn != NULL : true;
+}
+
 /* +-1, rounded to each type. */
-static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
+static gs_status fill(const arena *r, void *by_side[SIDES], size_t n)
 {
     float *const x = by_side[F32] = cli_resize(NULL, n * sizeof *x);
     uint32_t bits = 1;
@@ -116,11 +121,11 @@ static gs_status fill(gs_context *ctx, void *by_side[SIDES], size_t n)
     const gs_tensor src = {x, n, GS_F32, "x", 0};
     gs_status status = GS_OK;
     for (side s = ONEDNN; s <= BF16 && status == GS_OK; s++) {
-        if (s == F32)
+        if (s == F32 || !has_side(r, s))
             continue;
         by_side[s] = cli_resize(NULL, n * gs_format_of(types[s])->bytes);
         const gs_tensor dst = {by_side[s], n, types[s], "x", 0};
-        status = gs_tensors_convert(ctx, &dst, &src, 1, NULL);
+        status = gs_tensors_convert(r->ctx, &dst, &src, 1, NULL);
     }
     return status;
 }
@@ -165,19 +170,13 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
-static bool has_side(const arena *r, side s)
-{
-    return s == PEAK ? r->peak != NULL : s == ONEDNN ? r->onednn != NULL : true;
-}
-
 static bool measure(const arena *r, result *x, double seconds)
 {
     enum { LEAST = 3, MOST = 1000 };
     const shape *s = x->shape;
     matrices data = {0};
     const double end = bench_now() + seconds;
-    bool ok =
-        fill(r->ctx, data.a, s->m * s->k) == GS_OK && fill(r->ctx, data.b, s->k * s->n) == GS_OK;
+    bool ok = fill(r, data.a, s->m * s->k) == GS_OK && fill(r, data.b, s->k * s->n) == GS_OK;
     data.c = cli_resize(NULL, s->m * s->n * sizeof *data.c);
     memset(data.c, 0, s->m * s->n * sizeof *data.c);
     for (; ok && (x->rounds < LEAST || (bench_now() < end && x->rounds < MOST)); x->rounds++)

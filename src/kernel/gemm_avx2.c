@@ -105,13 +105,13 @@ INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, 
     }
     UNROLL for (size_t i = 0; i < 4; i++)
     {
-        const __m256 above = half == 0 ? x[i] : t->v[i];
         if (half == 0) {
-            t->v[i] = above;
-        } else {
-            t->v[i] = _mm256_permute2f128_ps(above, x[i], 0x20);
-            t->v[4 + i] = _mm256_permute2f128_ps(above, x[i], 0x31);
+            t->v[i] = x[i];
+            continue;
         }
+        const __m256 above = t->v[i];
+        t->v[i] = _mm256_permute2f128_ps(above, x[i], 0x20);
+        t->v[4 + i] = _mm256_permute2f128_ps(above, x[i], 0x31);
     }
 }
 

@@ -131,10 +131,12 @@ INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, 
         turn_words(x, src, stride * gsi_size_of(type));
     UNROLL for (size_t c = 0; c < 8; c++)
     {
-        const __m512i above = half == 0 ? x[c] : t->v[c];
         if (half == 0) {
-            t->v[c] = above;
-        } else if (type == GS_F16) {
+            t->v[c] = x[c];
+            continue;
+        }
+        const __m512i above = t->v[c];
+        if (type == GS_F16) {
             t->v[c] = _mm512_permutex2var_epi64(above, low, x[c]);
             t->v[8 + c] = _mm512_permutex2var_epi64(above, high, x[c]);
         } else {
