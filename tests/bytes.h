@@ -23,8 +23,8 @@ static inline void add_text(bytes *b, const char *text) { add(b, text, strlen(te
 
 static inline void add_little(bytes *b, uint64_t x, int size)
 {
-    for (int i = 0; i < size; i++)
-        add(b, &(uint8_t){(uint8_t)(x >> 8 * i)}, 1);
+    for (int i = 0; i < size; i++, x >>= 8) /* more than 8 are zeros */
+        add(b, &(uint8_t){(uint8_t)x}, 1);
 }
 
 static inline void add_big(bytes *b, uint64_t x, int size)
