@@ -1,8 +1,10 @@
 /* gradscale bench gemm: products of the sizes of training against peak fma and, where Debian's
  * libdnnl2 is installed, against oneDNN's sgemm, in the same run. Schema: doc/json-bench.md.
  *
- * Opponents take turns, a product each, and the best of each counts. Each has matrices of its own:
- * else one would find in the caches what the one before it has read. */
+ * Opponents take turns, and the best of each counts. A turn is two products, as the first may have
+ * to wake the opponent's threads. Each has matrices of its own: else one would find in the caches
+ * what the one before it has read. All shapes are measured in several passes: a busy moment of the
+ * machine then spoils a part of each, not all of one. */
 #define _DEFAULT_SOURCE
 #include "bench.h"
 #include "json.h"
@@ -51,7 +53,7 @@ static const shape shapes[] = {
     {"skinny", "skinny 4 dx", 4, 4096, 4096, DX},
     {"skinny", "skinny 8 dx", 8, 4096, 4096, DX},
 };
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+enum { SHAPES = sizeof shapes / sizeof shapes[0], PASSES = 5 };
 
 static double flops(const shape *s) { return 2.0 * (double)s->m * (double)s->n * (double)s->k; }
 
@@ -152,8 +154,6 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
         const double seconds = bench_now() - start;
         if (status != 0)
             cli_failed("oneDNN's sgemm failed with status %d", status);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000},
-                  NULL); /* its threads spin on for a while */
         return status == 0 ? seconds : -1;
     }
     const gs_gemm g = {.m = s->m,
@@ -170,25 +170,38 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
+/* A turn of each; false: one failed. */
+static bool measure_round(const arena *r, result *x, const matrices *data)
+{
+    enum { TURN = 2 };
+    const shape *s = x->shape;
+    for (side k = PEAK; k < SIDES; k++) {
+        for (int i = 0; i < TURN && has_side(r, k); i++) {
+            const double t = k == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
+                                       : multiply(r, s, data, k);
+            if (t < 0)
+                return false;
+            if (x->best[k] == 0 || t < x->best[k])
+                x->best[k] = fmax(t, 1e-9);
+        }
+        if (k == ONEDNN && r->onednn) /* its threads spin on for a while */
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    x->rounds++;
+    return true;
+}
+
 static bool measure(const arena *r, result *x, double seconds)
 {
-    enum { LEAST = 3, MOST = 1000 };
     const shape *s = x->shape;
     matrices data = {0};
     const double end = bench_now() + seconds;
     bool ok = fill(r, data.a, s->m * s->k) == GS_OK && fill(r, data.b, s->k * s->n) == GS_OK;
     data.c = cli_resize(NULL, s->m * s->n * sizeof *data.c);
     memset(data.c, 0, s->m * s->n * sizeof *data.c);
-    for (; ok && (x->rounds < LEAST || (bench_now() < end && x->rounds < MOST)); x->rounds++)
-        for (side k = PEAK; k < SIDES && ok; k++) {
-            if (!has_side(r, k))
-                continue;
-            const double t = k == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
-                                       : multiply(r, s, &data, k);
-            ok = t >= 0;
-            if (x->rounds == 0 || t < x->best[k])
-                x->best[k] = fmax(t, 1e-9);
-        }
+    do
+        ok = ok && measure_round(r, x, &data);
+    while (ok && bench_now() < end);
     free_matrices(&data);
     return ok;
 }
@@ -376,9 +389,10 @@ int bench_gemm(int argc, char **argv)
                gs_version(), cli_compiler(), kernels, r.threads, r.threads == 1 ? "" : "s",
                cli_cpu_model(model), cli_cpus(), cli_load(),
                r.onednn ? "" : "oneDNN is not installed (Debian: libdnnl2)\n");
-    for (size_t i = 0; i < n && code == CLI_GO; i++) {
-        cli_progress((double)i, (double)n, "%s", results[i].shape->name);
-        if (!measure(&r, &results[i], seconds * sqrt(flops(results[i].shape)) / work))
+    for (size_t i = 0; i < PASSES * n && code == CLI_GO; i++) {
+        const shape *s = results[i % n].shape;
+        cli_progress((double)i, (double)(PASSES * n), "%s", s->name);
+        if (!measure(&r, &results[i % n], seconds / PASSES * sqrt(flops(s)) / work))
             code = CLI_FAILED;
     }
     if (code == CLI_GO && json)
