@@ -12,16 +12,21 @@
  *
  * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
  *
- *     a panel of a   rows:    a[i * KC + k]       where k is contiguous in memory, or patches
- *     [mr][k]        columns: a[k * mr_room + i]  where i is: no panel of a is ever transposed
- *     a panel of b   b[k * nr + j]
- *     [k][nr] */
+ *     a panel of a   rows:    [k / 16][mr][16]  where k is contiguous in memory, or patches
+ *                    columns: [k][mr_room]      where i is: no panel of a is ever transposed
+ *     a panel of b   [k][nr]
+ *
+ * So a multiplication reads both from front to back, a line after the other. */
 #ifndef GSI_KERNEL_GEMM_H
 #define GSI_KERNEL_GEMM_H
 
 #include "kernel/context.h"
 
-enum { GSI_KC = GS_GEMM_BLOCK, GSI_MICRO = 512 }; /* floats of a micro-tile, at most */
+enum {
+    GSI_KC = GS_GEMM_BLOCK,
+    GSI_LINE = 16,  /* k of a row that lie side by side in a panel of rows */
+    GSI_MICRO = 512 /* floats of a micro-tile, at most */
+};
 
 /* dst[r][c] = src[r][c] as f32 for r < rows, c < cols; zeros for cols <= c < pad. */
 typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
@@ -32,18 +37,20 @@ typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t 
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                               gs_dtype type, size_t rows, size_t cols);
 
-/* What to ask of memory while multiplying, one line a k: base + k / 16 * outer + k % 16 * inner,
- * bytes. Spread out, because a core waits when more than some 16 lines are under way. */
+/* What to ask of memory while multiplying: every 16 k, `each` lines from base + k / 16 * outer on,
+ * `inner` bytes apart. Spread out, because a core waits when more than some 16 lines are under
+ * way. */
 typedef struct gsi_ahead {
     uintptr_t base;
     size_t inner, outer;
+    size_t each; /* of what is asked to L2; to L1 it is 16, a line a k */
 } gsi_ahead;
 
-/* sums[i][j] = sum over k of a[i][k] b[k][j], in the order of the definition, added to what is
- * there if `add`; for i < m <= mr and j < n rounded up as suits; sums is [mr][nr]. k <= KC.
- * ahead[2]: of a, of b. */
-typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t m, size_t n,
-                             size_t k, bool add, const gsi_ahead *ahead);
+/* sums[i][j] = before[i][j] + the sum over k of a[i][k] b[k][j], in the order of the definition,
+ * for i < m <= mr and j < n rounded up as suits; sums and before are [mr][nr], before may be NULL:
+ * no sums. k <= KC. ahead[2]: to L1, to L2. */
+typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, const float *b,
+                             size_t m, size_t n, size_t k, const gsi_ahead *ahead);
 
 /* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
  * asks for what follows itself. Where b is transposed, half a panel of columns, nr / 2, times a
@@ -51,7 +58,7 @@ typedef void gsi_multiply_fn(float *sums, const float *a, const float *b, size_t
  * on. */
 typedef struct gsi_few {
     float *sums;    /* [mr][nr], or as many as there are panels */
-    const float *a; /* a panel of rows */
+    const float *a; /* rows: a[i * KC + k] */
     const void *b;  /* as stored, transposed or not */
     size_t b_stride;
     size_t m, n, k; /* m <= few */
@@ -103,9 +110,9 @@ enum { GSI_GROUP = 4 }; /* panels of a transposed a that are best packed at once
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
                 size_t m, size_t k0, size_t k);
 
-/* One panel of rows, transposed or not. */
-void gsi_pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                   size_t i, size_t m, size_t k0, size_t k);
+/* A panel for few rows, transposed or not. */
+void gsi_pack_few(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                  size_t i, size_t m, size_t k0, size_t k);
 
 /* A panel of n columns from column j, k from k0. */
 void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t j,

@@ -132,112 +132,133 @@ static TARGET void transpose(float *dst, size_t dst_stride, const void *src, siz
 
 typedef enum layout { ROWS, COLUMNS } layout;
 
-INLINE void add_sums(float *sums, vf (*s)[VECS], const size_t m, const size_t vecs, bool add)
+INLINE void add_sums(float *sums, const float *before, vf (*s)[VECS], const size_t m,
+                     const size_t vecs)
 {
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++)
     {
-        float *out = sums + i * NR + v * WIDTH;
-        store_whole(out, add ? load_whole(out) + s[i][v] : s[i][v]);
+        const size_t at = i * NR + v * WIDTH;
+        store_whole(sums + at, before ? load_whole(before + at) + s[i][v] : s[i][v]);
     }
 }
 
-/* m and vecs, the vectors a row, are constants where this is inlined. */
-INLINE void micro(float *sums, const float *a, layout l, const float *b, const size_t m,
-                  const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
+/* One k. l, m and vecs, the vectors a row, are constants where these are inlined. */
+INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const size_t m,
+                  const size_t vecs)
 {
+    vf y[VECS];
+    UNROLL for (size_t v = 0; v < vecs; v++) y[v] = load_whole(b + v * WIDTH);
+    UNROLL for (size_t i = 0; i < m; i++)
+    {
+        const vf x = splat(a[l == ROWS ? i * GSI_LINE : i]);
+        UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add(x, y[v], s[i][v]);
+    }
+}
+
+/* a comes from L2, asked for two lines of k before it is used: a core looks ahead no further than
+ * to some 100 multiplications. */
+INLINE void micro(float *sums, const float *before, const float *a, layout l, const float *b,
+                  const size_t m, const size_t vecs, size_t k, const gsi_ahead *ahead)
+{
+    enum { STEP = GSI_LINE / 4 };
+    const size_t to_l1 = ahead[0].inner, to_l2 = ahead[1].inner, each = ahead[1].each;
+    uintptr_t line1 = ahead[0].base, line2 = ahead[1].base;
     vf s[MR][VECS];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
         splat(0);
-    uintptr_t next0 = ahead[0].base, next1 = ahead[1].base;
-    for (size_t begin = 0; begin < k; begin += 16) {
-        const size_t end = begin + 16 < k ? begin + 16 : k;
-        uintptr_t at0 = next0, at1 = next1;
-#pragma GCC unroll 4
-        for (size_t p = begin; p < end; p++) {
-            vf y[VECS];
-            UNROLL for (size_t v = 0; v < vecs; v++) y[v] = load_whole(b + p * NR + v * WIDTH);
-            UNROLL for (size_t i = 0; i < m; i++)
+    for (; k >= GSI_LINE; k -= GSI_LINE) {
+        uintptr_t at1 = line1, at2 = line2;
+        const float *soon = a + 2 * GSI_LINE * (l == ROWS ? MR : MR_ROOM);
+        for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
+            for (size_t i = 0; i < each; i += 4, at2 += to_l2)
+                __builtin_prefetch((const void *)at2, 0, 2);
+            UNROLL for (size_t p = 0; p < STEP; p++)
             {
-                const vf x = splat(l == ROWS ? a[i * GSI_KC + p] : a[p * MR_ROOM + i]);
-                UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add(x, y[v], s[i][v]);
+                add_k(s, a + (l == ROWS ? p : p * MR_ROOM), l, b + p * NR, m, vecs);
+                __builtin_prefetch(soon, 0, 3);
+                __builtin_prefetch((const void *)at1, 0, 3);
+                soon += GSI_LINE;
+                at1 += to_l1;
             }
-            __builtin_prefetch((const void *)at0, 0, 3); /* to L1: used next */
-            __builtin_prefetch((const void *)at1, 0, 2); /* to L2 */
-            at0 += ahead[0].inner;
-            at1 += ahead[1].inner;
+            a += l == ROWS ? STEP : STEP * MR_ROOM;
         }
-        next0 += ahead[0].outer;
-        next1 += ahead[1].outer;
+        if (l == ROWS)
+            a += (MR - 1) * GSI_LINE;
+        line1 += ahead[0].outer;
+        line2 += ahead[1].outer;
     }
-    add_sums(sums, s, m, vecs, add);
+    for (; k > 0; k--, b += NR, a += l == ROWS ? 1 : MR_ROOM)
+        add_k(s, a, l, b, m, vecs);
+    add_sums(sums, before, s, m, vecs);
 }
 
-INLINE void micro_m(float *sums, const float *a, layout l, const float *b, size_t m,
-                    const size_t vecs, size_t k, bool add, const gsi_ahead *ahead)
+INLINE void micro_m(float *sums, const float *before, const float *a, layout l, const float *b,
+                    size_t m, const size_t vecs, size_t k, const gsi_ahead *ahead)
 {
     switch (m) {
     case 1:
-        micro(sums, a, l, b, 1, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 1, vecs, k, ahead);
         break;
     case 2:
-        micro(sums, a, l, b, 2, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 2, vecs, k, ahead);
         break;
     case 3:
-        micro(sums, a, l, b, 3, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 3, vecs, k, ahead);
         break;
     case 4:
-        micro(sums, a, l, b, 4, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 4, vecs, k, ahead);
         break;
     case 5:
-        micro(sums, a, l, b, 5, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 5, vecs, k, ahead);
         break;
 #if MR > 6
     case 6:
-        micro(sums, a, l, b, 6, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 6, vecs, k, ahead);
         break;
     case 7:
-        micro(sums, a, l, b, 7, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 7, vecs, k, ahead);
         break;
     case 8:
-        micro(sums, a, l, b, 8, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 8, vecs, k, ahead);
         break;
     case 9:
-        micro(sums, a, l, b, 9, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 9, vecs, k, ahead);
         break;
     case 10:
-        micro(sums, a, l, b, 10, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 10, vecs, k, ahead);
         break;
     case 11:
-        micro(sums, a, l, b, 11, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 11, vecs, k, ahead);
         break;
     case 12:
-        micro(sums, a, l, b, 12, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 12, vecs, k, ahead);
         break;
     case 13:
-        micro(sums, a, l, b, 13, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, 13, vecs, k, ahead);
         break;
 #endif
     default:
-        micro(sums, a, l, b, MR, vecs, k, add, ahead);
+        micro(sums, before, a, l, b, MR, vecs, k, ahead);
     }
 }
 
-static TARGET void multiply_rows(float *sums, const float *a, const float *b, size_t m, size_t n,
-                                 size_t k, bool add, const gsi_ahead *ahead)
+static TARGET void multiply_rows(float *sums, const float *before, const float *a, const float *b,
+                                 size_t m, size_t n, size_t k, const gsi_ahead *ahead)
 {
     if (n > NR / 2)
-        micro_m(sums, a, ROWS, b, m, VECS, k, add, ahead);
+        micro_m(sums, before, a, ROWS, b, m, VECS, k, ahead);
     else
-        micro_m(sums, a, ROWS, b, m, VECS / 2, k, add, ahead);
+        micro_m(sums, before, a, ROWS, b, m, VECS / 2, k, ahead);
 }
 
-static TARGET void multiply_columns(float *sums, const float *a, const float *b, size_t m, size_t n,
-                                    size_t k, bool add, const gsi_ahead *ahead)
+static TARGET void multiply_columns(float *sums, const float *before, const float *a,
+                                    const float *b, size_t m, size_t n, size_t k,
+                                    const gsi_ahead *ahead)
 {
     if (n > NR / 2)
-        micro_m(sums, a, COLUMNS, b, m, VECS, k, add, ahead);
+        micro_m(sums, before, a, COLUMNS, b, m, VECS, k, ahead);
     else
-        micro_m(sums, a, COLUMNS, b, m, VECS / 2, k, add, ahead);
+        micro_m(sums, before, a, COLUMNS, b, m, VECS / 2, k, ahead);
 }
 
 /* ---- few rows ---- */
@@ -300,7 +321,7 @@ INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m)
         UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
             add_column(s, x, k + p, t, p, GS_F32, m);
     }
-    add_sums(x->sums, s, m, vecs, x->add);
+    add_sums(x->sums, x->add ? x->sums : NULL, s, m, vecs);
 }
 
 /* A panel: rows of b, and x->sums, from column j. */
@@ -324,7 +345,7 @@ INLINE void few_rows_panel(const gsi_few *x, size_t j, const gs_dtype type, cons
             UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
         }
     }
-    add_sums(sums, s, m, VECS, false);
+    add_sums(sums, NULL, s, m, VECS);
 }
 
 INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
@@ -377,43 +398,56 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
-/* -0 is what changes no number when it is added. */
+/* -0 is what changes no number when it is added. n is a constant where it is NR. */
 INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
                        const gs_dtype type, const bool beta, const bool counted)
 {
-    const float *const row = f->row;
-    const size_t stride = f->stride * gsi_size_of(type);
-    tally t = {0};
-    for (size_t j = 0; j < n; j += WIDTH) {
-        char *out = (char *)c + j * gsi_size_of(type);
-        const size_t left = n - j;
-        const vi size = first_lanes(left) & INT32_MAX;
-        t.spare += left < WIDTH ? (WIDTH - left) * m : 0;
-        const vf column = f->column ? load(f->column, j, GS_F32, left) : splat(-0.0f);
-        for (size_t i = 0; i < m; i++, out += stride) {
-            vf sum = load_whole(sums + i * NR + j) + column + splat(row ? row[i] : -0.0f);
+    const float none = -0.0f;
+    const float *const row = f->row ? f->row : &none;
+    const size_t row_step = f->row != NULL, stride = f->stride * gsi_size_of(type);
+    tally t = {.spare = counted ? (gsi_parts(n, WIDTH) * WIDTH - n) * m : 0};
+    vf column[VECS];
+    UNROLL for (size_t j = 0; j < NR; j += WIDTH) column[j / WIDTH] =
+        f->column && j < n ? load(f->column, j, GS_F32, n - j) : splat(-0.0f);
+    for (size_t i = 0; i < m; i++, c = (char *)c + stride) {
+        const vf of_row = splat(row[i * row_step]);
+        UNROLL for (size_t j = 0; j < NR; j += WIDTH)
+        {
+            if (j >= n)
+                continue;
+            char *const out = (char *)c + j * gsi_size_of(type);
+            vf sum = load_whole(sums + i * NR + j) + column[j / WIDTH] + of_row;
             if (beta)
-                sum = mul_add(splat(f->beta), load(out, 0, type, left), sum);
+                sum = mul_add(splat(f->beta), load(out, 0, type, n - j), sum);
             const vi nan = is_nan(sum);
             const vi u = ((vi)sum & ~nan) | (nan & (int32_t)(GSI_F32_INF | 0x400000));
-            store(out, type, u, left);
+            store(out, type, u, n - j);
             if (counted)
-                tally_add(&t, u & size, &f->limits);
+                tally_add(&t, u & first_lanes(n - j) & INT32_MAX, &f->limits);
         }
     }
     if (counted)
         tally_end(&t, f->counts, type);
 }
 
+INLINE void finish_n(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
+                     const gs_dtype type, const bool beta, const bool counted)
+{
+    if (n == NR)
+        finish_any(c, sums, m, NR, f, type, beta, counted);
+    else
+        finish_any(c, sums, m, n, f, type, beta, counted);
+}
+
 INLINE void finish_type(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
                         const gs_dtype type)
 {
     if (f->counts)
-        finish_any(c, sums, m, n, f, type, f->beta != 0, true);
+        finish_n(c, sums, m, n, f, type, f->beta != 0, true);
     else if (f->beta != 0)
-        finish_any(c, sums, m, n, f, type, true, false);
+        finish_n(c, sums, m, n, f, type, true, false);
     else
-        finish_any(c, sums, m, n, f, type, false, false);
+        finish_n(c, sums, m, n, f, type, false, false);
 }
 
 static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)

@@ -92,28 +92,51 @@ static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x
                       gsi_min_size(k - r, ABREAST), gsi_min_size(m - c, isa->mr), isa->mr_room);
 }
 
+/* A panel of rows, a line of each at a time. */
+static void pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                      size_t i, size_t m, size_t k0, size_t k)
+{
+    for (size_t c = 0; c < k; c += GSI_LINE)
+        isa->copy(dst + c * isa->mr, GSI_LINE, gsi_at(data, x->dtype, i * x->stride + k0 + c),
+                  x->stride, x->dtype, m, gsi_min_size(k - c, GSI_LINE), GSI_LINE);
+}
+
+static void pack_patch_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x,
+                            const void *data, size_t i, size_t m, size_t k0, size_t k)
+{
+    const size_t lines = gsi_parts(k, GSI_LINE);
+    float row[GSI_KC];
+    memset(row + k, 0, (lines * GSI_LINE - k) * sizeof *row);
+    for (size_t r = 0; r < m; r++) {
+        pack_patches(row, x, data, isa->copy, i + r, k0, k);
+        isa->copy(dst + r * GSI_LINE, isa->mr * GSI_LINE, row, GSI_LINE, GS_F32, lines, GSI_LINE,
+                  GSI_LINE);
+    }
+}
+
 /* Panels of m rows from row i, k from k0. */
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
                 size_t m, size_t k0, size_t k)
 {
-    gsi_copy_fn *copy = isa->copy;
     if (x->patches)
-        for (size_t r = 0; r < m; r++)
-            pack_patches(dst + r * GSI_KC, x, data, copy, i + r, k0, k);
+        pack_patch_rows(isa, dst, x, data, i, m, k0, k);
     else if (x->transposed)
         pack_columns(isa, dst, x, data, i, m, k0, k);
     else
-        copy(dst, GSI_KC, gsi_at(data, x->dtype, i * x->stride + k0), x->stride, x->dtype, m, k, k);
+        pack_rows(isa, dst, x, data, i, m, k0, k);
 }
 
-void gsi_pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                   size_t i, size_t m, size_t k0, size_t k)
+void gsi_pack_few(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
+                  size_t i, size_t m, size_t k0, size_t k)
 {
-    if (x->transposed)
-        isa->transpose(dst, GSI_KC, gsi_at(data, x->dtype, k0 * x->stride + i), x->stride, x->dtype,
-                       k, m);
+    const size_t at = x->transposed ? k0 * x->stride + i : i * x->stride + k0;
+    if (x->patches)
+        for (size_t r = 0; r < m; r++)
+            pack_patches(dst + r * GSI_KC, x, data, isa->copy, i + r, k0, k);
+    else if (x->transposed)
+        isa->transpose(dst, GSI_KC, gsi_at(data, x->dtype, at), x->stride, x->dtype, k, m);
     else
-        gsi_pack_a(isa, dst, x, data, i, m, k0, k);
+        isa->copy(dst, GSI_KC, gsi_at(data, x->dtype, at), x->stride, x->dtype, m, k, k);
 }
 
 /* A panel of n columns from column j, k from k0. */

@@ -23,6 +23,7 @@ typedef struct plan {
     size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
+    size_t each;             /* lines of b asked for every 16 k */
     size_t a, b, sums, bias; /* floats */
 } plan;
 
@@ -46,6 +47,8 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.chunk = gsi_min_size(p.chunk, blocks);
     const size_t slabs = gsi_parts(p.panels, room / p.chunk);
     p.slab = gsi_parts(p.panels, slabs);
+    for (p.each = 4; p.each < 16 && p.each * p.slab < isa->nr;)
+        p.each *= 2;
     const bool rows = gsi_reads_rows(isa, g, m);
     p.width = is_few(isa, g, m) && !rows ? isa->nr / 2 : isa->nr;
     p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
@@ -60,7 +63,7 @@ size_t gsi_tile_scratch(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 {
     const plan p = make_plan(isa, g, m, n, gsi_blocks(g));
     const size_t line = GSI_ALIGN / sizeof(float);
-    return gsi_parts(p.a + p.b + p.sums + p.bias, line) * line;
+    return gsi_parts(p.a + p.b + p.sums + p.bias + isa->mr * isa->nr, line) * line;
 }
 
 /* ---- asking for what comes next ---- */
@@ -97,6 +100,7 @@ typedef struct run {
     plan p;
     const void *a_data, *b_data; /* of the matrix of the batch */
     float *a, *b, *sums, *bias;  /* packed; [strips][panels][mr][nr]; as f32 */
+    float *ends;                 /* sums that are finished at once, [mr][nr]: they stay in L1 */
     gsi_finish finish;
 } run;
 
@@ -124,28 +128,31 @@ static inline float *slot_b(const run *r, const place_b *at)
     return r->b + (r->p.slab == r->p.panels ? 0 : number) * r->isa->nr * GSI_KC;
 }
 
-/* Part of the panel of b at `at`, which is multiplied next: of memory 16 columns, or a line of each
- * of its rows; then of where it is packed, a line a k. False if there is none. */
-static inline bool ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part)
+/* Part of the panel of b at `at`, which is multiplied next: `each` of its lines every 16 k, first
+ * of memory, then of where it is packed. If there are none, none are. */
+static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part, size_t each)
 {
     const gs_matrix *b = &r->g->b;
-    const size_t nr = r->isa->nr, wide = b->transposed ? 16 : GSI_ALIGN / gsi_size_of(b->dtype);
-    const size_t packed = at->slab > 0 ? 0 : nr / wide; /* parts before those of what is packed */
-    if (part < packed) {
-        const size_t k0 = at->block * GSI_KC, j = at->j + part * wide;
+    const size_t nr = r->isa->nr, size = gsi_size_of(b->dtype), row = b->stride * size;
+    const size_t wide = GSI_ALIGN / size, apart = 16 / each, k0 = at->block * GSI_KC;
+    const size_t in_memory = at->slab > 0 ? 0 : (b->transposed ? nr / 16 : nr / wide) * apart;
+    const size_t j = at->j + (b->transposed ? part * each : part / apart * wide);
+    if (part >= in_memory) {
+        part -= in_memory;
+        if (r->p.slab == r->p.panels || part * each >= nr)
+            return;
+        ask(x, (at->j < r->t.n ? slot_b(r, at) : r->b) + part * each * GSI_KC, GSI_ALIGN,
+            each * GSI_ALIGN);
+    } else {
         if (j >= r->t.n || b->patches || b->group)
-            return false;
+            return;
         if (b->transposed)
-            ask_abreast(x, b, r->b_data, r->t.j0 + j, k0);
+            ask(x, gsi_at(r->b_data, b->dtype, (r->t.j0 + j) * b->stride + k0), row, 16 * size);
         else
-            ask_rows(x, b, r->b_data, k0, r->t.j0 + j);
-        return true;
+            ask(x, gsi_at(r->b_data, b->dtype, (k0 + part % apart) * b->stride + r->t.j0 + j),
+                apart * row, 16 * row);
     }
-    if (r->p.slab == r->p.panels || (part - packed) * 16 >= nr)
-        return false;
-    ask(x, (at->j < r->t.n ? slot_b(r, at) : r->b) + (part - packed) * 16 * GSI_KC, GSI_ALIGN,
-        16 * GSI_ALIGN);
-    return true;
+    x->each = each;
 }
 
 /* Rows of a that are packed soon, while panel p is multiplied by the panel of b at `at`: in the
@@ -181,20 +188,18 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     return true;
 }
 
-/* Else c, which is written soon, or the sums that are added to next. `idle` is a place that costs
- * nothing. */
-static inline void ask_other(gsi_ahead *x, const run *r, const place_b *at, const void *c,
-                             const float *sums, size_t k, const void *idle)
+/* Else what the multiplication ends with: c, again and again, so that it stays in L1, or its sums;
+ * those of an earlier chunk have left L2, and are asked for a panel ahead. */
+static inline void ask_end(gsi_ahead *x, const run *r, const place_b *at, const void *c,
+                           const float *sums, size_t k)
 {
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
     const size_t size = gsi_size_of(r->g->c.dtype);
-    if (at->block + 1 == r->t.end) /* all lines, again and again: they stay in L1 */
+    const bool far = at->first > r->t.block && at->block == at->first;
+    if (at->block + 1 == r->t.end)
         ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / gsi_max_size(k, 16));
-    else if (at->first > r->t.block && at->block == at->first)
-        ask(x, (const char *)sums + micro, micro / gsi_max_size(k, 1),
-            micro * 16 / gsi_max_size(k, 1));
     else
-        ask(x, idle, 0, 0);
+        ask(x, (const char *)sums + (far ? micro : 0), micro / GSI_KC, micro * 16 / GSI_KC);
 }
 
 /* ---- the tile ---- */
@@ -249,29 +254,32 @@ static void run_panel(const run *r, place_b at)
     const bool last = at.block + 1 == r->t.end;
     const size_t k0 = at.block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
     const size_t n = gsi_min_size(t.n - at.j, r->p.width);
-    const bool few = is_few(isa, g, t.m), columns = g->a.transposed && !few;
+    const bool few = is_few(isa, g, t.m), direct = few && g->b.transposed && n == r->p.width;
+    const bool columns = g->a.transposed && !direct;
+    const bool pack =
+        at.j == 0 || (few && !direct); /* last columns of few rows: in another layout */
     const size_t group = columns ? GSI_GROUP : 1;
     const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
-    float *const rows = r->a + (at.block - at.first) * r->p.slab * gsi_panel_room(isa);
+    const size_t room = columns ? gsi_panel_room(isa) : isa->mr * GSI_KC;
+    float *const rows = r->a + (at.block - at.first) * r->p.slab * room;
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
     gsi_multiply_fn *multiply = columns ? isa->multiply_columns : isa->multiply_rows;
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    const bool direct = few && g->b.transposed && n == r->p.width;
     if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * isa->mr, m = gsi_min_size(t.m - i, isa->mr);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
-        float *const sum = sums + i * isa->nr, *const panel =
-                                                   rows + (p - at.slab) * gsi_panel_room(isa);
-        gsi_ahead ahead[2];
-        if (at.j == 0 && (p - at.slab) % group == 0)
-            (few ? gsi_pack_rows : gsi_pack_a)(
+        float *const sum = sums + i * isa->nr, *const panel = rows + (p - at.slab) * room;
+        float *const out = last && !direct ? r->ends : sum;
+        gsi_ahead ahead[2] = {0};
+        if (pack && (p - at.slab) % group == 0)
+            (direct ? gsi_pack_few : gsi_pack_a)(
                 isa, panel, &g->a, r->a_data, t.i0 + i,
                 gsi_min_size(t.m - i, gsi_min_size(group, end - p) * isa->mr), k0, k);
         if (direct) {
@@ -280,16 +288,15 @@ static void run_panel(const run *r, place_b at)
             isa->multiply_few(&x, g->b.dtype, true);
         } else {
             if (!ask_a(&ahead[0], r, &at, p))
-                ask_other(&ahead[0], r, &at, c, sum, k, panel);
-            if (!ask_b(&ahead[1], r, &next, p - at.slab))
-                ask(&ahead[1], panel, 0, 0);
+                ask_end(&ahead[0], r, &at, c, sum, k);
             if (r->p.panels == 1) /* all of b's panel while there is time */
-                (void)ask_b(&ahead[0], r, &next, 1);
-            multiply(sum, panel, b, m, n, k, at.block > t.block, ahead);
+                ask_b(&ahead[0], r, &next, 1, 16);
+            ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
+            multiply(out, at.block > t.block ? sum : NULL, panel, b, m, n, k, ahead);
         }
         if (last) {
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
-            isa->finish(c, sum, m, n, &f);
+            isa->finish(c, out, m, n, &f);
         }
     }
 }
@@ -306,7 +313,7 @@ static void run_rows(const run *r)
     float *const of_block = r->sums + r->p.strips * micro;
     for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
-        gsi_pack_rows(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
+        gsi_pack_few(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
         for (size_t p = 0; p < k; p += AT_ONCE) {
             gsi_few x = few_of(r, of_block, r->a + p, k0 + p, gsi_min_size(k - p, AT_ONCE), t.j0,
                                whole * isa->nr);
@@ -343,6 +350,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
     r.b = r.a + r.p.a;
     r.sums = r.b + r.p.b;
     r.bias = r.sums + r.p.sums;
+    r.ends = r.bias + r.p.bias;
     if (g->bias) {
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
