@@ -6,8 +6,8 @@
 
 /* ---- tiles ---- */
 
-/* What an element packed costs, in multiplications: a copy for a, a transposition for b. */
-enum { PACK_A = 4, PACK_B = 10 };
+/* What an element packed costs, in multiplications. */
+enum { PACK = 10 };
 
 typedef struct grid {
     size_t m, n;              /* of a tile */
@@ -16,7 +16,7 @@ typedef struct grid {
 
 static grid make_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t rows, size_t cols)
 {
-    grid x = {.m = gsi_parts(gsi_parts(g->m, isa->mr), rows) * isa->mr,
+    grid x = {.m = gsi_parts(g->m, rows), /* panels may differ in height: see gemm_tile.c */
               .n = gsi_parts(gsi_parts(g->n, isa->nr), cols) * isa->nr};
     x.rows = gsi_parts(g->m, x.m);
     x.cols = gsi_parts(g->n, x.n);
@@ -28,7 +28,7 @@ static grid make_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t rows, si
 static double tile_cost(const grid *x)
 {
     const double m = (double)x->m, n = (double)x->n;
-    return m * n + PACK_A * m + PACK_B * n;
+    return m * n + PACK * (m + n);
 }
 
 /* The grid that takes the least time if every worker gets as many tiles: large tiles pack less,

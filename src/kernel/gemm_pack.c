@@ -83,13 +83,13 @@ static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_c
 enum { ABREAST = 16 };
 
 static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data,
-                         size_t i, size_t m, size_t k0, size_t k)
+                         size_t i, size_t m, size_t height, size_t k0, size_t k)
 {
     for (size_t r = 0; r < k; r += ABREAST)
-        for (size_t c = 0; c < m; c += isa->mr)
-            isa->copy(dst + c / isa->mr * gsi_panel_room(isa) + r * isa->mr_room, isa->mr_room,
+        for (size_t c = 0; c < m; c += height)
+            isa->copy(dst + c / height * gsi_panel_room(isa) + r * isa->mr_room, isa->mr_room,
                       gsi_at(data, x->dtype, (k0 + r) * x->stride + i + c), x->stride, x->dtype,
-                      gsi_min_size(k - r, ABREAST), gsi_min_size(m - c, isa->mr), isa->mr_room);
+                      gsi_min_size(k - r, ABREAST), gsi_min_size(m - c, height), isa->mr_room);
 }
 
 /* A panel of rows, a line of each at a time. */
@@ -114,14 +114,13 @@ static void pack_patch_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix
     }
 }
 
-/* Panels of m rows from row i, k from k0. */
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
-                size_t m, size_t k0, size_t k)
+                size_t m, size_t height, size_t k0, size_t k)
 {
     if (x->patches)
         pack_patch_rows(isa, dst, x, data, i, m, k0, k);
     else if (x->transposed)
-        pack_columns(isa, dst, x, data, i, m, k0, k);
+        pack_columns(isa, dst, x, data, i, m, height, k0, k);
     else
         pack_rows(isa, dst, x, data, i, m, k0, k);
 }

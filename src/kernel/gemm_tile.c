@@ -19,7 +19,7 @@
 enum { CHUNK = 3 };
 
 typedef struct plan {
-    size_t panels;           /* of a's rows */
+    size_t panels, height;   /* of a's rows, as alike as can be: mr of them or less */
     size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
@@ -42,6 +42,7 @@ bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
     plan p = {.panels = gsi_parts(m, isa->mr)};
+    p.height = gsi_parts(m, p.panels);
     const size_t room = isa->a_room / gsi_panel_room(isa);
     p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, CHUNK) : CHUNK;
     p.chunk = gsi_min_size(p.chunk, blocks);
@@ -161,7 +162,7 @@ static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
 static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
 {
     const gs_matrix *a = &r->g->a;
-    const size_t group = a->transposed ? GSI_GROUP : 1, mr = r->isa->mr;
+    const size_t group = a->transposed ? GSI_GROUP : 1, height = r->p.height;
     const size_t slab_end = gsi_min_size(at->slab + r->p.slab, r->p.panels);
     const size_t chunk_end = gsi_min_size(at->first + r->p.chunk, r->t.end);
     size_t block = at->block;
@@ -182,9 +183,10 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     if (p >= r->p.panels || block == r->t.end || a->patches)
         return false;
     if (a->transposed)
-        ask_rows(x, a, r->a_data, block * GSI_KC, r->t.i0 + gsi_min_size((p + 1) * mr, r->t.m) - 1);
+        ask_rows(x, a, r->a_data, block * GSI_KC,
+                 r->t.i0 + gsi_min_size((p + 1) * height, r->t.m) - 1);
     else
-        ask_abreast(x, a, r->a_data, r->t.i0 + p * mr, block * GSI_KC);
+        ask_abreast(x, a, r->a_data, r->t.i0 + p * height, block * GSI_KC);
     return true;
 }
 
@@ -258,7 +260,7 @@ static void run_panel(const run *r, place_b at)
     const bool columns = g->a.transposed && !direct;
     const bool pack =
         at.j == 0 || (few && !direct); /* last columns of few rows: in another layout */
-    const size_t group = columns ? GSI_GROUP : 1;
+    const size_t group = columns ? GSI_GROUP : 1, height = r->p.height;
     const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
@@ -273,15 +275,16 @@ static void run_panel(const run *r, place_b at)
     if (!direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
-        const size_t i = p * isa->mr, m = gsi_min_size(t.m - i, isa->mr);
+        const size_t i = p * height, m = gsi_min_size(t.m - i, height);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
-        float *const sum = sums + i * isa->nr, *const panel = rows + (p - at.slab) * room;
+        float *const sum = sums + p * isa->mr * isa->nr, *const panel = rows + (p - at.slab) * room;
         float *const out = last && !direct ? r->ends : sum;
         gsi_ahead ahead[2] = {0};
-        if (pack && (p - at.slab) % group == 0)
-            (direct ? gsi_pack_few : gsi_pack_a)(
-                isa, panel, &g->a, r->a_data, t.i0 + i,
-                gsi_min_size(t.m - i, gsi_min_size(group, end - p) * isa->mr), k0, k);
+        if (pack && direct)
+            gsi_pack_few(isa, panel, &g->a, r->a_data, t.i0 + i, m, k0, k);
+        else if (pack && (p - at.slab) % group == 0)
+            gsi_pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
+                       gsi_min_size(t.m - i, gsi_min_size(group, end - p) * height), height, k0, k);
         if (direct) {
             gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
             x.add = at.block > t.block;
