@@ -1,10 +1,11 @@
 /* gradscale bench gemm: products of the sizes of training against peak fma and, where Debian's
  * libdnnl2 is installed, against oneDNN's sgemm, in the same run. Schema: doc/json-bench.md.
  *
- * Opponents take turns, and the best of each counts. A turn is two products, as the first may have
- * to wake the opponent's threads. Each has matrices of its own: else one would find in the caches
- * what the one before it has read. All shapes are measured in several passes: a busy moment of the
- * machine then spoils a part of each, not all of one. */
+ * Opponents take turns, and the best product of each counts. A turn is two at least, as the first
+ * may have to wake the opponent's threads; and each finds the cores at work. Each has matrices of
+ * its own: else one would find in the caches what the one before it has read. All shapes are
+ * measured in several passes: a busy moment of the machine then spoils a part of each, not all of
+ * one. */
 #define _DEFAULT_SOURCE
 #include "bench.h"
 #include "json.h"
@@ -84,6 +85,8 @@ static sgemm_fn *find_onednn(unsigned threads)
 
 /* ---- one shape ---- */
 
+static const double TURN = 0.005; /* seconds, at least */
+
 typedef struct arena {
     gs_context *ctx;
     bench_team *team;
@@ -141,7 +144,6 @@ static void free_matrices(matrices *x)
     free(x->c);
 }
 
-/* Seconds of one product; -1: an error, which is said. */
 static double multiply(const arena *r, const shape *s, const matrices *x, side of)
 {
     const bool ta = s->form == DW, tb = s->form == FORWARD;
@@ -170,21 +172,29 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
+/* Seconds of a product, or of as many flops at the peak; -1: an error, which is said. */
+static double once(const arena *r, const shape *s, const matrices *x, side of)
+{
+    return of == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
+                      : multiply(r, s, x, of);
+}
+
 /* A turn of each; false: one failed. */
 static bool measure_round(const arena *r, result *x, const matrices *data)
 {
-    enum { TURN = 2 };
-    const shape *s = x->shape;
-    for (side k = PEAK; k < SIDES; k++) {
-        for (int i = 0; i < TURN && has_side(r, k); i++) {
-            const double t = k == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
-                                       : multiply(r, s, data, k);
+    static const side order[] = {ONEDNN, PEAK, F32, F16, BF16};
+    for (size_t i = 0; i < SIDES; i++) {
+        const side of = order[i];
+        double spent = 0;
+        for (int n = 0; has_side(r, of) && (n < 2 || spent < TURN); n++) {
+            const double t = once(r, x->shape, data, of);
             if (t < 0)
                 return false;
-            if (x->best[k] == 0 || t < x->best[k])
-                x->best[k] = fmax(t, 1e-9);
+            spent += t;
+            if (x->best[of] == 0 || t < x->best[of])
+                x->best[of] = fmax(t, 1e-9);
         }
-        if (k == ONEDNN && r->onednn) /* its threads spin on for a while */
+        if (of == ONEDNN && r->onednn) /* its threads spin on for a while */
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
     x->rounds++;
