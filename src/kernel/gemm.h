@@ -16,7 +16,8 @@
  *                    columns: [k][mr_room]      where i is: no panel of a is ever transposed
  *     a panel of b   [k][nr]
  *
- * So a multiplication reads both from front to back, a line after the other. */
+ * So a multiplication reads both from front to back, a line after the other. Columns of a may also
+ * be read where they lie. */
 #ifndef GSI_KERNEL_GEMM_H
 #define GSI_KERNEL_GEMM_H
 
@@ -48,9 +49,9 @@ typedef struct gsi_ahead {
 
 /* sums[i][j] = before[i][j] + the sum over k of a[i][k] b[k][j], in the order of the definition,
  * for i < m <= mr and j < n rounded up as suits; sums and before are [mr][nr], before may be NULL:
- * no sums. k <= KC. ahead[2]: to L1, to L2. */
-typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, const float *b,
-                             size_t m, size_t n, size_t k, const gsi_ahead *ahead);
+ * no sums. k <= KC. a_step: from k to k + 1 in columns of a. ahead[2]: to L1, to L2. */
+typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, size_t a_step,
+                             const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead);
 
 /* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
  * asks for what follows itself. Where b is transposed, half a panel of columns, nr / 2, times a

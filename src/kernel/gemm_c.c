@@ -29,39 +29,40 @@ static void transpose(float *dst, size_t dst_stride, const void *src, size_t src
             dst[c * dst_stride + r] = r < rows ? widen(src, r * src_stride + c, type) : 0;
 }
 
-static inline size_t in_rows(size_t i, size_t k)
+static inline size_t in_rows(size_t i, size_t k, size_t step)
 {
+    (void)step;
     return k / GSI_LINE * MR * GSI_LINE + i * GSI_LINE + k % GSI_LINE;
 }
 
-static inline size_t in_columns(size_t i, size_t k) { return k * MR + i; }
+static inline size_t in_columns(size_t i, size_t k, size_t step) { return k * step + i; }
 
-static inline void multiply(float *sums, const float *before, const float *a,
-                            size_t place(size_t, size_t), const float *b, size_t m, size_t n,
-                            size_t k)
+static inline void multiply(float *sums, const float *before, const float *a, size_t a_step,
+                            size_t place(size_t, size_t, size_t), const float *b, size_t m,
+                            size_t n, size_t k)
 {
     for (size_t i = 0; i < m; i++) {
         float sum[NR] = {0};
         for (size_t p = 0; p < k; p++)
             for (size_t j = 0; j < n; j++)
-                sum[j] = fmaf(a[place(i, p)], b[p * NR + j], sum[j]);
+                sum[j] = fmaf(a[place(i, p, a_step)], b[p * NR + j], sum[j]);
         for (size_t j = 0; j < n; j++)
             sums[i * NR + j] = before ? before[i * NR + j] + sum[j] : sum[j];
     }
 }
 
-static void multiply_rows(float *sums, const float *before, const float *a, const float *b,
-                          size_t m, size_t n, size_t k, const gsi_ahead *ahead)
+static void multiply_rows(float *sums, const float *before, const float *a, size_t a_step,
+                          const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead)
 {
     (void)ahead;
-    multiply(sums, before, a, in_rows, b, m, n, k);
+    multiply(sums, before, a, a_step, in_rows, b, m, n, k);
 }
 
-static void multiply_columns(float *sums, const float *before, const float *a, const float *b,
-                             size_t m, size_t n, size_t k, const gsi_ahead *ahead)
+static void multiply_columns(float *sums, const float *before, const float *a, size_t a_step,
+                             const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead)
 {
     (void)ahead;
-    multiply(sums, before, a, in_columns, b, m, n, k);
+    multiply(sums, before, a, a_step, in_columns, b, m, n, k);
 }
 
 static void store(void *c, size_t i, float sum, const gsi_finish *f)

@@ -155,10 +155,11 @@ INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const
     }
 }
 
-/* a comes from L2, asked for two lines of k before it is used: a core looks ahead no further than
- * to some 100 multiplications. */
-INLINE void micro(float *sums, const float *before, const float *a, layout l, const float *b,
-                  const size_t m, const size_t vecs, size_t k, const gsi_ahead *ahead)
+/* a comes from L2, asked for two lines of rows or 8 columns before it is used: a core looks ahead
+ * no further than to some 100 multiplications. */
+INLINE void micro(float *sums, const float *before, const float *a, size_t a_step, layout l,
+                  const float *b, const size_t m, const size_t vecs, size_t k,
+                  const gsi_ahead *ahead)
 {
     enum { STEP = GSI_LINE / 4 };
     const size_t to_l1 = ahead[0].inner, to_l2 = ahead[1].inner, each = ahead[1].each;
@@ -168,97 +169,98 @@ INLINE void micro(float *sums, const float *before, const float *a, layout l, co
         splat(0);
     for (; k >= GSI_LINE; k -= GSI_LINE) {
         uintptr_t at1 = line1, at2 = line2;
-        const float *soon = a + 2 * GSI_LINE * (l == ROWS ? MR : MR_ROOM);
+        const float *soon = a + (l == ROWS ? 2 * GSI_LINE * MR : 8 * a_step);
         for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
             for (size_t i = 0; i < each; i += 4, at2 += to_l2)
                 __builtin_prefetch((const void *)at2, 0, 2);
             UNROLL for (size_t p = 0; p < STEP; p++)
             {
-                add_k(s, a + (l == ROWS ? p : p * MR_ROOM), l, b + p * NR, m, vecs);
+                add_k(s, a, l, b + p * NR, m, vecs);
                 __builtin_prefetch(soon, 0, 3);
                 __builtin_prefetch((const void *)at1, 0, 3);
-                soon += GSI_LINE;
+                a += l == ROWS ? 1 : a_step;
+                soon += l == ROWS ? GSI_LINE : a_step;
                 at1 += to_l1;
             }
-            a += l == ROWS ? STEP : STEP * MR_ROOM;
         }
         if (l == ROWS)
             a += (MR - 1) * GSI_LINE;
         line1 += ahead[0].outer;
         line2 += ahead[1].outer;
     }
-    for (; k > 0; k--, b += NR, a += l == ROWS ? 1 : MR_ROOM)
+    for (; k > 0; k--, b += NR, a += l == ROWS ? 1 : a_step)
         add_k(s, a, l, b, m, vecs);
     add_sums(sums, before, s, m, vecs);
 }
 
-INLINE void micro_m(float *sums, const float *before, const float *a, layout l, const float *b,
-                    size_t m, const size_t vecs, size_t k, const gsi_ahead *ahead)
+INLINE void micro_m(float *sums, const float *before, const float *a, size_t a_step, layout l,
+                    const float *b, size_t m, const size_t vecs, size_t k, const gsi_ahead *ahead)
 {
     switch (m) {
     case 1:
-        micro(sums, before, a, l, b, 1, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 1, vecs, k, ahead);
         break;
     case 2:
-        micro(sums, before, a, l, b, 2, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 2, vecs, k, ahead);
         break;
     case 3:
-        micro(sums, before, a, l, b, 3, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 3, vecs, k, ahead);
         break;
     case 4:
-        micro(sums, before, a, l, b, 4, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 4, vecs, k, ahead);
         break;
     case 5:
-        micro(sums, before, a, l, b, 5, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 5, vecs, k, ahead);
         break;
 #if MR > 6
     case 6:
-        micro(sums, before, a, l, b, 6, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 6, vecs, k, ahead);
         break;
     case 7:
-        micro(sums, before, a, l, b, 7, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 7, vecs, k, ahead);
         break;
     case 8:
-        micro(sums, before, a, l, b, 8, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 8, vecs, k, ahead);
         break;
     case 9:
-        micro(sums, before, a, l, b, 9, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 9, vecs, k, ahead);
         break;
     case 10:
-        micro(sums, before, a, l, b, 10, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 10, vecs, k, ahead);
         break;
     case 11:
-        micro(sums, before, a, l, b, 11, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 11, vecs, k, ahead);
         break;
     case 12:
-        micro(sums, before, a, l, b, 12, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 12, vecs, k, ahead);
         break;
     case 13:
-        micro(sums, before, a, l, b, 13, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, 13, vecs, k, ahead);
         break;
 #endif
     default:
-        micro(sums, before, a, l, b, MR, vecs, k, ahead);
+        micro(sums, before, a, a_step, l, b, MR, vecs, k, ahead);
     }
 }
 
-static TARGET void multiply_rows(float *sums, const float *before, const float *a, const float *b,
-                                 size_t m, size_t n, size_t k, const gsi_ahead *ahead)
+static TARGET void multiply_rows(float *sums, const float *before, const float *a, size_t a_step,
+                                 const float *b, size_t m, size_t n, size_t k,
+                                 const gsi_ahead *ahead)
 {
     if (n > NR / 2)
-        micro_m(sums, before, a, ROWS, b, m, VECS, k, ahead);
+        micro_m(sums, before, a, a_step, ROWS, b, m, VECS, k, ahead);
     else
-        micro_m(sums, before, a, ROWS, b, m, VECS / 2, k, ahead);
+        micro_m(sums, before, a, a_step, ROWS, b, m, VECS / 2, k, ahead);
 }
 
-static TARGET void multiply_columns(float *sums, const float *before, const float *a,
+static TARGET void multiply_columns(float *sums, const float *before, const float *a, size_t a_step,
                                     const float *b, size_t m, size_t n, size_t k,
                                     const gsi_ahead *ahead)
 {
     if (n > NR / 2)
-        micro_m(sums, before, a, COLUMNS, b, m, VECS, k, ahead);
+        micro_m(sums, before, a, a_step, COLUMNS, b, m, VECS, k, ahead);
     else
-        micro_m(sums, before, a, COLUMNS, b, m, VECS / 2, k, ahead);
+        micro_m(sums, before, a, a_step, COLUMNS, b, m, VECS / 2, k, ahead);
 }
 
 /* ---- few rows ---- */

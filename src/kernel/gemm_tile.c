@@ -11,6 +11,8 @@
  * A slab of a stays in L2. Every panel of b is used right after it is written; further slabs find
  * it where it was left, and ask for it a panel ahead. So b is packed once a tile.
  *
+ * Columns of a that are used a few times are read where they lie.
+ *
  * Few rows are bound by reading b: it is multiplied where it lies, each element read once, in its
  * own width. */
 #include "kernel/gemm.h"
@@ -20,6 +22,8 @@ enum { CHUNK = 3 };
 
 typedef struct plan {
     size_t panels, height;   /* of a's rows, as alike as can be: mr of them or less */
+    bool in_place;           /* a is multiplied where it lies */
+    size_t group;            /* panels of a packed at a time */
     size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
@@ -38,11 +42,22 @@ bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
     return is_few(isa, g, m) && !g->b.transposed;
 }
 
+/* Whether columns of a are read as they lie, a row of the stored matrix a k: if they are used too
+ * few times to be worth packing, and rows share pages. */
+static bool is_in_place(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
+{
+    enum { PAGE = 4096, FEW_TIMES = 12 };
+    return g->a.transposed && g->a.dtype == GS_F32 && !is_few(isa, g, m) &&
+           g->a.stride * sizeof(float) <= PAGE / 2 && gsi_parts(n, isa->nr) <= FEW_TIMES;
+}
+
 /* Room never grows when m, n or k become smaller, though a chunk may. */
 static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n, size_t blocks)
 {
     plan p = {.panels = gsi_parts(m, isa->mr)};
     p.height = gsi_parts(m, p.panels);
+    p.in_place = is_in_place(isa, g, m, n);
+    p.group = g->a.transposed && !p.in_place ? GSI_GROUP : 1;
     const size_t room = isa->a_room / gsi_panel_room(isa);
     p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, CHUNK) : CHUNK;
     p.chunk = gsi_min_size(p.chunk, blocks);
@@ -162,7 +177,7 @@ static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
 static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
 {
     const gs_matrix *a = &r->g->a;
-    const size_t group = a->transposed ? GSI_GROUP : 1, height = r->p.height;
+    const size_t group = r->p.group, height = r->p.height;
     const size_t slab_end = gsi_min_size(at->slab + r->p.slab, r->p.panels);
     const size_t chunk_end = gsi_min_size(at->first + r->p.chunk, r->t.end);
     size_t block = at->block;
@@ -258,13 +273,14 @@ static void run_panel(const run *r, place_b at)
     const size_t n = gsi_min_size(t.n - at.j, r->p.width);
     const bool few = is_few(isa, g, t.m), direct = few && g->b.transposed && n == r->p.width;
     const bool columns = g->a.transposed && !direct;
-    const bool pack =
-        at.j == 0 || (few && !direct); /* last columns of few rows: in another layout */
-    const size_t group = columns ? GSI_GROUP : 1, height = r->p.height;
+    /* The last columns of few rows want a in another layout. */
+    const bool pack = !r->p.in_place && (at.j == 0 || (few && !direct));
+    const size_t group = r->p.group, height = r->p.height;
     const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
     float *const sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at.j % isa->nr;
     const size_t room = columns ? gsi_panel_room(isa) : isa->mr * GSI_KC;
+    const size_t step = r->p.in_place ? g->a.stride : isa->mr_room;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * room;
     float *const b = slot_b(r, &at);
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
@@ -277,13 +293,16 @@ static void run_panel(const run *r, place_b at)
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * height, m = gsi_min_size(t.m - i, height);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
-        float *const sum = sums + p * isa->mr * isa->nr, *const panel = rows + (p - at.slab) * room;
+        float *const sum = sums + p * isa->mr * isa->nr;
         float *const out = last && !direct ? r->ends : sum;
+        float *const packed = rows + (p - at.slab) * room;
+        const float *const panel =
+            r->p.in_place ? (const float *)r->a_data + k0 * g->a.stride + t.i0 + i : packed;
         gsi_ahead ahead[2] = {0};
         if (pack && direct)
-            gsi_pack_few(isa, panel, &g->a, r->a_data, t.i0 + i, m, k0, k);
+            gsi_pack_few(isa, packed, &g->a, r->a_data, t.i0 + i, m, k0, k);
         else if (pack && (p - at.slab) % group == 0)
-            gsi_pack_a(isa, panel, &g->a, r->a_data, t.i0 + i,
+            gsi_pack_a(isa, packed, &g->a, r->a_data, t.i0 + i,
                        gsi_min_size(t.m - i, gsi_min_size(group, end - p) * height), height, k0, k);
         if (direct) {
             gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
@@ -295,7 +314,7 @@ static void run_panel(const run *r, place_b at)
             if (r->p.panels == 1) /* all of b's panel while there is time */
                 ask_b(&ahead[0], r, &next, 1, 16);
             ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
-            multiply(out, at.block > t.block ? sum : NULL, panel, b, m, n, k, ahead);
+            multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
         }
         if (last) {
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
