@@ -144,6 +144,7 @@ static void free_matrices(matrices *x)
     free(x->c);
 }
 
+/* Seconds of a product; -1: an error, which is said. */
 static double multiply(const arena *r, const shape *s, const matrices *x, side of)
 {
     const bool ta = s->form == DW, tb = s->form == FORWARD;
@@ -172,7 +173,7 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
-/* Seconds of a product, or of as many flops at the peak; -1: an error, which is said. */
+/* Or of as many flops at the peak. */
 static double once(const arena *r, const shape *s, const matrices *x, side of)
 {
     return of == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
@@ -185,17 +186,16 @@ static bool measure_round(const arena *r, result *x, const matrices *data)
     static const side order[] = {ONEDNN, PEAK, F32, F16, BF16};
     for (size_t i = 0; i < SIDES; i++) {
         const side of = order[i];
-        double spent = 0;
-        for (int n = 0; has_side(r, of) && (n < 2 || spent < TURN); n++) {
+        const double end = bench_now() + TURN;
+        for (int n = 0; has_side(r, of) && (n < 2 || bench_now() < end); n++) {
             const double t = once(r, x->shape, data, of);
             if (t < 0)
                 return false;
-            spent += t;
             if (x->best[of] == 0 || t < x->best[of])
                 x->best[of] = fmax(t, 1e-9);
         }
         if (of == ONEDNN && r->onednn) /* its threads spin on for a while */
-            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     x->rounds++;
     return true;
@@ -399,7 +399,8 @@ int bench_gemm(int argc, char **argv)
                gs_version(), cli_compiler(), kernels, r.threads, r.threads == 1 ? "" : "s",
                cli_cpu_model(model), cli_cpus(), cli_load(),
                r.onednn ? "" : "oneDNN is not installed (Debian: libdnnl2)\n");
-    for (size_t i = 0; i < PASSES * n && code == CLI_GO; i++) {
+    const double end = bench_now() + seconds;
+    for (size_t i = 0; i < PASSES * n && (i < n || bench_now() < end) && code == CLI_GO; i++) {
         const shape *s = results[i % n].shape;
         cli_progress((double)i, (double)(PASSES * n), "%s", s->name);
         if (!measure(&r, &results[i % n], seconds / PASSES * sqrt(flops(s)) / work))

@@ -107,8 +107,8 @@ static inline size_t gsi_panel_room(const gsi_gemm_isa *isa) { return isa->mr_ro
 
 enum { GSI_GROUP = 4 }; /* panels of a transposed a that are best packed at once */
 
-/* m rows from row i, k from k0, in panels of `height` rows; data is x's, of the matrix of the
- * batch. */
+/* m rows from row i, k from k0: a panel, or of a transposed x panels of `height` rows; data is x's,
+ * of the matrix of the batch. */
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
                 size_t m, size_t height, size_t k0, size_t k);
 

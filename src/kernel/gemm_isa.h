@@ -162,6 +162,7 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
                   const gsi_ahead *ahead)
 {
     enum { STEP = GSI_LINE / 4 };
+    const size_t step = (l == ROWS ? GSI_LINE : a_step) * sizeof *a; /* to the next line of a */
     const size_t to_l1 = ahead[0].inner, to_l2 = ahead[1].inner, each = ahead[1].each;
     uintptr_t line1 = ahead[0].base, line2 = ahead[1].base;
     vf s[MR][VECS];
@@ -169,17 +170,17 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
         splat(0);
     for (; k >= GSI_LINE; k -= GSI_LINE) {
         uintptr_t at1 = line1, at2 = line2;
-        const float *soon = a + (l == ROWS ? 2 * GSI_LINE * MR : 8 * a_step);
+        uintptr_t soon = (uintptr_t)a + (l == ROWS ? 2 * MR : 8) * step;
         for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
             for (size_t i = 0; i < each; i += 4, at2 += to_l2)
                 __builtin_prefetch((const void *)at2, 0, 2);
             UNROLL for (size_t p = 0; p < STEP; p++)
             {
                 add_k(s, a, l, b + p * NR, m, vecs);
-                __builtin_prefetch(soon, 0, 3);
+                __builtin_prefetch((const void *)soon, 0, 3);
                 __builtin_prefetch((const void *)at1, 0, 3);
                 a += l == ROWS ? 1 : a_step;
-                soon += l == ROWS ? GSI_LINE : a_step;
+                soon += step;
                 at1 += to_l1;
             }
         }

@@ -47,7 +47,7 @@ bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 static bool is_in_place(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
     enum { PAGE = 4096, FEW_TIMES = 12 };
-    return g->a.transposed && g->a.dtype == GS_F32 && !is_few(isa, g, m) &&
+    return g->a.transposed && g->a.dtype == GS_F32 && g->k > 0 && !is_few(isa, g, m) &&
            g->a.stride * sizeof(float) <= PAGE / 2 && gsi_parts(n, isa->nr) <= FEW_TIMES;
 }
 
@@ -145,13 +145,13 @@ static inline float *slot_b(const run *r, const place_b *at)
 }
 
 /* Part of the panel of b at `at`, which is multiplied next: `each` of its lines every 16 k, first
- * of memory, then of where it is packed. If there are none, none are. */
+ * of memory, then of where it is packed. If there are none, x stays as it is. */
 static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part, size_t each)
 {
     const gs_matrix *b = &r->g->b;
     const size_t nr = r->isa->nr, size = gsi_size_of(b->dtype), row = b->stride * size;
     const size_t wide = GSI_ALIGN / size, apart = 16 / each, k0 = at->block * GSI_KC;
-    const size_t in_memory = at->slab > 0 ? 0 : (b->transposed ? nr / 16 : nr / wide) * apart;
+    const size_t in_memory = at->slab > 0 ? 0 : gsi_parts(nr, b->transposed ? 16 : wide) * apart;
     const size_t j = at->j + (b->transposed ? part * each : part / apart * wide);
     if (part >= in_memory) {
         part -= in_memory;
@@ -171,9 +171,9 @@ static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
     x->each = each;
 }
 
-/* Rows of a that are packed soon, while panel p is multiplied by the panel of b at `at`: in the
- * first column of panels those a group on, and in the last column the first ones of the next slab.
- * False if there are none. */
+/* Rows of a that are packed or read soon, while panel p is multiplied by the panel of b at `at`: in
+ * the first column of panels those a group on, and in the last column the first ones of the next
+ * slab. False if there are none. */
 static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p)
 {
     const gs_matrix *a = &r->g->a;
