@@ -41,16 +41,14 @@ INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
         float part[WIDTH] = {0};
         if (n >= WIDTH)
             return (vf)vld1q_f32(x);
-        for (size_t k = 0; k < n; k++)
-            part[k] = x[k];
+        memcpy(part, x, n % WIDTH * sizeof *part);
         return (vf)vld1q_f32(part);
     }
     const uint16_t *x = (const uint16_t *)src + i;
     uint16_t part[WIDTH] = {0};
     if (n >= WIDTH)
         return (vf)widen(vld1_u16(x), type);
-    for (size_t k = 0; k < n; k++)
-        part[k] = x[k];
+    memcpy(part, x, n % WIDTH * sizeof *part);
     return (vf)widen(vld1_u16(part), type);
 }
 
