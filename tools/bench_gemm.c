@@ -173,7 +173,7 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
     return status == GS_OK ? bench_now() - start : -1;
 }
 
-/* Or of as many flops at the peak. */
+/* The same, or seconds of as many flops at the peak. */
 static double once(const arena *r, const shape *s, const matrices *x, side of)
 {
     return of == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))

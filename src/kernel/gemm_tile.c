@@ -93,15 +93,16 @@ static inline void ask(gsi_ahead *x, const void *base, size_t inner, size_t oute
     x->outer = outer;
 }
 
-/* Lines of the stored matrix to ask for in the course of a multiplication by k: row after row at
- * column c. */
-static inline void ask_rows(gsi_ahead *x, const gs_matrix *of, const void *data, size_t r, size_t c)
+/* Lines of the stored matrix to ask for in the course of a multiplication by k: rows `apart` from
+ * each other at column c. */
+static inline void ask_rows(gsi_ahead *x, const gs_matrix *of, const void *data, size_t r, size_t c,
+                            size_t apart)
 {
     const size_t row = of->stride * gsi_size_of(of->dtype);
-    ask(x, gsi_at(data, of->dtype, r * of->stride + c), row, 16 * row);
+    ask(x, gsi_at(data, of->dtype, r * of->stride + c), apart * row, 16 * row);
 }
 
-/* Where k runs along the rows: 16 of them from row r abreast. */
+/* Where k runs along the rows: those from row r on abreast. */
 static inline void ask_abreast(gsi_ahead *x, const gs_matrix *of, const void *data, size_t r,
                                size_t c)
 {
@@ -149,8 +150,8 @@ static inline float *slot_b(const run *r, const place_b *at)
 static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part, size_t each)
 {
     const gs_matrix *b = &r->g->b;
-    const size_t nr = r->isa->nr, size = gsi_size_of(b->dtype), row = b->stride * size;
-    const size_t wide = GSI_ALIGN / size, apart = 16 / each, k0 = at->block * GSI_KC;
+    const size_t nr = r->isa->nr, wide = GSI_ALIGN / gsi_size_of(b->dtype);
+    const size_t apart = 16 / each, k0 = at->block * GSI_KC;
     const size_t in_memory = at->slab > 0 ? 0 : gsi_parts(nr, b->transposed ? 16 : wide) * apart;
     const size_t j = at->j + (b->transposed ? part * each : part / apart * wide);
     if (part >= in_memory) {
@@ -163,10 +164,9 @@ static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t p
         if (j >= r->t.n || b->patches || b->group)
             return;
         if (b->transposed)
-            ask(x, gsi_at(r->b_data, b->dtype, (r->t.j0 + j) * b->stride + k0), row, 16 * size);
+            ask_abreast(x, b, r->b_data, r->t.j0 + j, k0);
         else
-            ask(x, gsi_at(r->b_data, b->dtype, (k0 + part % apart) * b->stride + r->t.j0 + j),
-                apart * row, 16 * row);
+            ask_rows(x, b, r->b_data, k0 + part % apart, r->t.j0 + j, apart);
     }
     x->each = each;
 }
@@ -199,7 +199,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
         return false;
     if (a->transposed)
         ask_rows(x, a, r->a_data, block * GSI_KC,
-                 r->t.i0 + gsi_min_size((p + 1) * height, r->t.m) - 1);
+                 r->t.i0 + gsi_min_size((p + 1) * height, r->t.m) - 1, 1);
     else
         ask_abreast(x, a, r->a_data, r->t.i0 + p * height, block * GSI_KC);
     return true;
