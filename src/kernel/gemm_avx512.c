@@ -36,6 +36,19 @@ INLINE __m512 widen(__m256i h, gs_dtype type)
 
 INLINE vf mul_add(vf x, vf y, vf s) { return _mm512_fmadd_ps(x, y, s); }
 
+/* A multiplication that reads its element of a itself is one instruction less, and one read more
+ * for the second vector of b. Alone on a core either will do; where another thread shares it, which
+ * takes half of the instructions a cycle and some of the reads, this mixture gains 12%. (Compilers
+ * make one read of two, hence the asm.) */
+INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
+{
+    enum { READ_TWICE = 10 };
+    if (row >= READ_TWICE)
+        return mul_add(splat(*x), y, s);
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(s) : "v"(y), "m"(*x));
+    return s;
+}
+
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
 {
     if (type == GS_F32)

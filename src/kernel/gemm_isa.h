@@ -7,6 +7,7 @@
  *     #define FEW                               rows multiplied straight from b's memory
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
+ *     vf mul_add_at(x, vf y, vf s, row)         *x y + s, in this row of a micro-tile, a constant
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
@@ -150,8 +151,8 @@ INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const
     UNROLL for (size_t v = 0; v < vecs; v++) y[v] = load_whole(b + v * WIDTH);
     UNROLL for (size_t i = 0; i < m; i++)
     {
-        const vf x = splat(a[l == ROWS ? i * GSI_LINE : i]);
-        UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add(x, y[v], s[i][v]);
+        const float *const x = a + (l == ROWS ? i * GSI_LINE : i);
+        UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add_at(x, y[v], s[i][v], i);
     }
 }
 
