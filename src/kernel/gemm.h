@@ -33,6 +33,10 @@ enum {
 typedef void gsi_copy_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                          gs_dtype type, size_t rows, size_t cols, size_t pad);
 
+/* dst[r][c] = src[r][at + c] as f32 for r < rows, c < n <= GSI_LINE; zeros if src[r] is NULL. */
+typedef void gsi_collect_fn(float *dst, size_t dst_stride, const void *const *src, size_t at,
+                            gs_dtype type, size_t rows, size_t n);
+
 /* dst[c][r] = src[r][c] as f32 for r < rows, c < cols; zeros for rows <= r < dst_stride, which is
  * at least rows and a multiple of nr. */
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
@@ -87,6 +91,7 @@ typedef struct gsi_gemm_isa {
     size_t m_tile, n_tile;  /* at most, of a tile */
     size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
     gsi_copy_fn *copy;
+    gsi_collect_fn *collect;
     gsi_transpose_fn *transpose;
     gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
     gsi_few_fn *multiply_few;                          /* NULL: there is none */

@@ -21,6 +21,14 @@ static void copy(float *dst, size_t dst_stride, const void *src, size_t src_stri
             dst[r * dst_stride + c] = c < cols ? widen(src, r * src_stride + c, type) : 0;
 }
 
+static void collect(float *dst, size_t dst_stride, const void *const *src, size_t at, gs_dtype type,
+                    size_t rows, size_t n)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < n; c++)
+            dst[r * dst_stride + c] = src[r] ? widen(src[r], at + c, type) : 0;
+}
+
 static void transpose(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                       gs_dtype type, size_t rows, size_t cols)
 {
@@ -116,6 +124,7 @@ const gsi_gemm_isa gsi_gemm_c = {
     .n_tile = 512,
     .a_room = 1 << 16,
     .copy = copy,
+    .collect = collect,
     .transpose = transpose,
     .multiply_rows = multiply_rows,
     .multiply_columns = multiply_columns,

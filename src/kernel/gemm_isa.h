@@ -79,6 +79,35 @@ static TARGET void copy(float *dst, size_t dst_stride, const void *src, size_t s
         copy_any(dst, dst_stride, src, src_stride, GS_BF16, rows, cols, pad);
 }
 
+/* n is a constant where it is GSI_LINE. */
+INLINE void collect_any(float *dst, size_t dst_stride, const void *const *src, size_t at,
+                        gs_dtype type, size_t rows, const size_t n)
+{
+    for (size_t r = 0; r < rows; r++, dst += dst_stride)
+        for (size_t c = 0; c < n; c += WIDTH)
+            store(dst + c, GS_F32, src[r] ? (vi)load(src[r], at + c, type, n - c) : (vi){0}, n - c);
+}
+
+INLINE void collect_type(float *dst, size_t dst_stride, const void *const *src, size_t at,
+                         gs_dtype type, size_t rows, size_t n)
+{
+    if (n == GSI_LINE)
+        collect_any(dst, dst_stride, src, at, type, rows, GSI_LINE);
+    else
+        collect_any(dst, dst_stride, src, at, type, rows, n);
+}
+
+static TARGET void collect(float *dst, size_t dst_stride, const void *const *src, size_t at,
+                           gs_dtype type, size_t rows, size_t n)
+{
+    if (type == GS_F32)
+        collect_type(dst, dst_stride, src, at, GS_F32, rows, n);
+    else if (type == GS_F16)
+        collect_type(dst, dst_stride, src, at, GS_F16, rows, n);
+    else
+        collect_type(dst, dst_stride, src, at, GS_BF16, rows, n);
+}
+
 INLINE size_t turned_at_once(gs_dtype type) { return type == GS_F32 ? WIDTH : TURNED_HALVES; }
 
 /* WIDTH rows. */
@@ -473,6 +502,7 @@ static const gsi_gemm_isa isa = {
     .n_tile = TILE_STRIPS * NR,
     .a_room = SLAB * MR_ROOM * GSI_KC,
     .copy = copy,
+    .collect = collect,
     .transpose = transpose,
     .multiply_rows = multiply_rows,
     .multiply_columns = multiply_columns,

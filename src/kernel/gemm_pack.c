@@ -1,82 +1,94 @@
 /* Packing: what is multiplied, as panels of f32, out of matrices of any type or of patches. */
 #include "kernel/gemm.h"
 
-/* Columns of patches that lie side by side in the array: those of a row of the filter, or of one
- * place of it where they are spread. Those outside of [begin, end) are zero. */
-typedef struct line {
-    ptrdiff_t at; /* where column 0 of the line lies, or would */
-    size_t begin, end;
-} line;
+/* ---- patches ---- */
 
-static size_t line_length(const gs_patches *p) { return p->spread ? p->c : p->kw * p->c; }
-
-/* The place that position y of the grid and k of the filter read; -1: none. */
-static ptrdiff_t place(size_t y, size_t k, size_t length, const gs_patches *p)
-{
-    ptrdiff_t at = (ptrdiff_t)(y + p->pad) - (ptrdiff_t)k;
-    if (!p->spread)
-        at = (ptrdiff_t)(y * p->stride + k) - (ptrdiff_t)p->pad;
-    else if (at >= 0 && p->stride > 1)
-        at = at % (ptrdiff_t)p->stride ? -1 : at / (ptrdiff_t)p->stride;
-    return at < (ptrdiff_t)length ? at : -1;
-}
-
-/* Where a row of patches is on the grid: divisions are made once a row, not once a line. */
+/* What a row of patches begins with: the array of its image, and where the filter's first place
+ * lies in it; outside of it, too. Where patches are spread, further places lie before it. */
 typedef struct spot {
-    size_t image, y, x;
+    const char *image;
+    ptrdiff_t y, x;
 } spot;
 
-static spot find_spot(const gs_patches *p, size_t row)
+/* Of `rows` rows from row `first` on. */
+static void find_spots(spot *spots, const gs_matrix *m, const void *data, size_t first, size_t rows)
 {
-    const size_t above = row / p->rows_w, image = above / p->rows_h;
-    return (spot){image, above - image * p->rows_h, row - above * p->rows_w};
-}
-
-/* Row ky of the filter there, or place kx of it. */
-static line find_line(const gs_patches *p, spot s, size_t ky, size_t kx)
-{
-    const ptrdiff_t iy = place(s.y, ky, p->h, p);
-    if (iy < 0)
-        return (line){0};
-    const ptrdiff_t above = (ptrdiff_t)(s.image * p->h + (size_t)iy) * (ptrdiff_t)p->w;
-    if (p->spread) {
-        const ptrdiff_t ix = place(s.x, kx, p->w, p);
-        return ix < 0 ? (line){0} : (line){(above + ix) * (ptrdiff_t)p->c, 0, p->c};
+    const gs_patches *p = m->patches;
+    const ptrdiff_t pad = (ptrdiff_t)p->pad, stride = (ptrdiff_t)p->stride;
+    const size_t above = first / p->rows_w, size = p->h * p->w * p->c * gsi_size_of(m->dtype);
+    size_t image = above / p->rows_h, y = above % p->rows_h, x = first % p->rows_w;
+    for (size_t r = 0; r < rows; r++) {
+        spots[r].image = (const char *)data + image * size;
+        spots[r].y = p->spread ? (ptrdiff_t)y + pad : (ptrdiff_t)y * stride - pad;
+        spots[r].x = p->spread ? (ptrdiff_t)x + pad : (ptrdiff_t)x * stride - pad;
+        if (++x == p->rows_w) {
+            x = 0;
+            y++;
+        }
+        if (y == p->rows_h) {
+            y = 0;
+            image++;
+        }
     }
-    const ptrdiff_t left = (ptrdiff_t)(s.x * p->stride) - (ptrdiff_t)p->pad;
-    const ptrdiff_t right = (ptrdiff_t)p->w - left; /* filter columns up to the array's end */
-    const size_t first = left < 0 ? gsi_min_size((size_t)-left, p->kw) : 0;
-    const size_t last = right < 0 ? 0 : gsi_min_size((size_t)right, p->kw);
-    return (line){(above + left) * (ptrdiff_t)p->c, first * p->c, gsi_max_size(first, last) * p->c};
 }
 
-/* dst[0..n) = columns [first, first + n) of a row of patches. */
-static void pack_patches(float *dst, const gs_matrix *x, const void *data, gsi_copy_fn *copy,
-                         size_t row, size_t first, size_t n)
+/* Where spread patches lie `stride` apart, there is nothing in between. */
+static ptrdiff_t narrow(ptrdiff_t at, ptrdiff_t stride)
 {
+    return at >= 0 && at % stride == 0 ? at / stride : -1;
+}
+
+/* The channels that place ky, kx of the filter reads; NULL: it is outside, and they are zero. */
+static void find_channels(const void **channels, const spot *spots, size_t rows, const gs_matrix *m,
+                          size_t ky, size_t kx)
+{
+    const gs_patches *p = m->patches;
+    const ptrdiff_t sign = p->spread ? -1 : 1, stride = (ptrdiff_t)p->stride;
+    const ptrdiff_t dy = sign * (ptrdiff_t)ky, dx = sign * (ptrdiff_t)kx;
+    const size_t size = p->c * gsi_size_of(m->dtype);
+    for (size_t r = 0; r < rows; r++) {
+        ptrdiff_t y = spots[r].y + dy, x = spots[r].x + dx;
+        if (p->spread && stride > 1) {
+            y = narrow(y, stride);
+            x = narrow(x, stride);
+        }
+        const bool inside = (size_t)y < p->h && (size_t)x < p->w;
+        channels[r] = inside ? spots[r].image + ((size_t)y * p->w + (size_t)x) * size : NULL;
+    }
+}
+
+/* Columns [j, j + n) of rows [i, i + m) of patches: rows are `step` apart, a row's lines of
+ * GSI_LINE columns `lines`. */
+static void pack_patches(const gsi_gemm_isa *isa, float *dst, size_t step, size_t lines,
+                         const gs_matrix *x, const void *data, size_t i, size_t m, size_t j,
+                         size_t n)
+{
+    enum { AT_ONCE = 32 };
     const gs_patches *p = x->patches;
-    const size_t length = line_length(p), lines = p->spread ? p->kw : 1;
-    const size_t number = first / length;
-    const spot s = find_spot(p, row);
-    size_t ky = number / lines, kx = number - ky * lines, from = first - number * length;
-    for (size_t done = 0; done < n; from = 0) {
-        const size_t take = gsi_min_size(length - from, n - done);
-        const line l = find_line(p, s, ky, kx);
-        const size_t begin = gsi_min_size(gsi_max_size(l.begin, from), from + take);
-        const size_t end = gsi_max_size(gsi_min_size(l.end, from + take), begin);
-        float *out = dst + done;
-        if (begin > from)
-            memset(out, 0, (begin - from) * sizeof *out);
-        if (end > begin)
-            copy(out + (begin - from), 0, gsi_at(data, x->dtype, (size_t)(l.at + (ptrdiff_t)begin)),
-                 0, x->dtype, 1, end - begin, end - begin);
-        if (from + take > end)
-            memset(out + (end - from), 0, (from + take - end) * sizeof *out);
-        done += take;
-        kx = kx + 1 == lines ? 0 : kx + 1;
-        ky += kx == 0;
+    spot spots[AT_ONCE];
+    const void *channels[AT_ONCE];
+    for (size_t r = 0; r < m; r += AT_ONCE) {
+        const size_t rows = gsi_min_size(m - r, AT_ONCE);
+        size_t ky = j / p->c / p->kw, kx = j / p->c % p->kw, from = j % p->c;
+        find_spots(spots, x, data, i + r, rows);
+        for (size_t done = 0, take; done < n; done += take) {
+            if (from == 0 || done == 0)
+                find_channels(channels, spots, rows, x, ky, kx);
+            take = gsi_min_size(GSI_LINE - done % GSI_LINE, n - done);
+            take = gsi_min_size(take, p->c - from);
+            isa->collect(dst + r * step + done / GSI_LINE * lines + done % GSI_LINE, step, channels,
+                         from, x->dtype, rows, take);
+            from += take;
+            if (from == p->c) {
+                from = 0;
+                kx = kx + 1 == p->kw ? 0 : kx + 1;
+                ky += kx == 0;
+            }
+        }
     }
 }
+
+/* ---- panels ---- */
 
 /* Rows of the stored matrix a few at a time, a group of panels wide: 56 bytes of each are too
  * little for one walk through the pages. */
@@ -101,24 +113,11 @@ static void pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, c
                   x->stride, x->dtype, m, gsi_min_size(k - c, GSI_LINE), GSI_LINE);
 }
 
-static void pack_patch_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x,
-                            const void *data, size_t i, size_t m, size_t k0, size_t k)
-{
-    const size_t lines = gsi_parts(k, GSI_LINE);
-    float row[GSI_KC];
-    memset(row + k, 0, (lines * GSI_LINE - k) * sizeof *row);
-    for (size_t r = 0; r < m; r++) {
-        pack_patches(row, x, data, isa->copy, i + r, k0, k);
-        isa->copy(dst + r * GSI_LINE, isa->mr * GSI_LINE, row, GSI_LINE, GS_F32, lines, GSI_LINE,
-                  GSI_LINE);
-    }
-}
-
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
                 size_t m, size_t height, size_t k0, size_t k)
 {
     if (x->patches)
-        pack_patch_rows(isa, dst, x, data, i, m, k0, k);
+        pack_patches(isa, dst, GSI_LINE, isa->mr * GSI_LINE, x, data, i, m, k0, k);
     else if (x->transposed)
         pack_columns(isa, dst, x, data, i, m, height, k0, k);
     else
@@ -130,8 +129,7 @@ void gsi_pack_few(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const
 {
     const size_t at = x->transposed ? k0 * x->stride + i : i * x->stride + k0;
     if (x->patches)
-        for (size_t r = 0; r < m; r++)
-            pack_patches(dst + r * GSI_KC, x, data, isa->copy, i + r, k0, k);
+        pack_patches(isa, dst, GSI_KC, GSI_LINE, x, data, i, m, k0, k);
     else if (x->transposed)
         isa->transpose(dst, GSI_KC, gsi_at(data, x->dtype, at), x->stride, x->dtype, k, m);
     else
@@ -145,10 +143,9 @@ void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const v
     const size_t nr = isa->nr;
     gsi_copy_fn *copy = isa->copy;
     if (x->patches) {
-        for (size_t r = 0; r < k; r++) {
-            pack_patches(dst + r * nr, x, data, copy, k0 + r, j, n);
+        pack_patches(isa, dst, nr, GSI_LINE, x, data, k0, k, j, n);
+        for (size_t r = 0; r < k && n < nr; r++)
             memset(dst + r * nr + n, 0, (nr - n) * sizeof *dst);
-        }
     } else if (x->transposed) {
         isa->transpose(dst, nr, gsi_at(data, x->dtype, j * x->stride + k0), x->stride, x->dtype, n,
                        k);
