@@ -330,6 +330,10 @@ static void test_blocks(void)
     open_machines();
     for (size_t i = 0; i < GSI_COUNT(ks); i++)
         check_product(draw_product(15, 33, ks[i], 1, MODEST), 0, machine_count);
+    const gs_patches nothing = {0}; /* of no k nothing is read, not even what a would be */
+    product p = draw_product(15, 33, 0, 1, MODEST);
+    p.g.a = (gs_matrix){.patches = &nothing};
+    check_product(p, 0, machine_count);
     gs_gemm none = {.m = 0, .n = 5, .k = 7, .batch = 1};
     CHECK(gs_gemm_run(machines[0].ctx, &none) == GS_OK);
     none.m = 5;
@@ -380,15 +384,26 @@ typedef struct conv {
     size_t images, h, w, ci, co, kh, kw, stride, pad, yh, yw;
 } conv;
 
+/* Channels around whole vectors, too, and 8 places: the most that are few. */
 static conv draw_conv(void)
 {
-    conv v = {.images = 1 + below(3), .h = 3 + below(9), .w = 3 + below(9)};
-    v.ci = 1 + below(one_in(4) ? 40 : 7);
-    v.co = 1 + below(one_in(4) ? 40 : 7);
-    v.kh = 1 + below(3);
-    v.kw = 1 + below(3);
-    v.stride = 1 + below(3);
+    static const size_t channels[] = {1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 48, 65};
+    const size_t most = one_in(4) ? 5 : 3;
+    conv v = {.images = 1 + below(5), .h = 1 + below(11), .w = 1 + below(11)};
+    v.ci = one_in(4) ? channels[below(GSI_COUNT(channels))] : 1 + below(7);
+    v.co = one_in(4) ? channels[below(GSI_COUNT(channels))] : 1 + below(7);
+    v.kh = 1 + below(most);
+    v.kw = 1 + below(most);
+    v.stride = 1 + below(4);
     v.pad = below(3);
+    if (one_in(10)) {
+        v.images = v.kh = v.kw = v.stride = 1;
+        v.h = 2;
+        v.w = 4;
+        v.pad = 0;
+    }
+    v.h = gsi_max_size(v.h, v.kh);
+    v.w = gsi_max_size(v.w, v.kw);
     v.yh = (v.h + 2 * v.pad - v.kh) / v.stride + 1;
     v.yw = (v.w + 2 * v.pad - v.kw) / v.stride + 1;
     return v;

@@ -8,7 +8,7 @@
  *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time
  *     gemm_pack.c   packs both
  *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c; gemm_isa.h, the template of the last three
- *                   what a tile is made of: copy, transpose, multiply, finish
+ *                   what a tile is made of: copy, collect, transpose, multiply, finish
  *
  * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
  *
@@ -25,7 +25,7 @@
 
 enum {
     GSI_KC = GS_GEMM_BLOCK,
-    GSI_LINE = 16,  /* k of a row that lie side by side in a panel of rows */
+    GSI_LINE = 16, /* k of a row that lie side by side in a panel of rows; floats of a cache line */
     GSI_MICRO = 512 /* floats of a micro-tile, at most */
 };
 

@@ -38,11 +38,6 @@ INLINE __m256 widen(__m128i h, gs_dtype type)
 }
 
 INLINE vf mul_add(vf x, vf y, vf s) { return _mm256_fmadd_ps(x, y, s); }
-INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
-{
-    (void)row;
-    return mul_add(splat(*x), y, s);
-}
 
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
 {

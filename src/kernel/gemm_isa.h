@@ -7,7 +7,8 @@
  *     #define FEW                               rows multiplied straight from b's memory
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
- *     vf mul_add_at(x, vf y, vf s, row)         *x y + s, in this row of a micro-tile, a constant
+ *     vf mul_add_at(x, vf y, vf s, row)         *x y + s, in this row of a micro-tile, a constant;
+ *                                               if OWN_MUL_ADD_AT is defined
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
@@ -171,6 +172,14 @@ INLINE void add_sums(float *sums, const float *before, vf (*s)[VECS], const size
         store_whole(sums + at, before ? load_whole(before + at) + s[i][v] : s[i][v]);
     }
 }
+
+#ifndef OWN_MUL_ADD_AT
+INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
+{
+    (void)row;
+    return mul_add(splat(*x), y, s);
+}
+#endif
 
 /* One k. l, m and vecs, the vectors a row, are constants where these are inlined. */
 INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const size_t m,

@@ -33,11 +33,6 @@ INLINE vf mul_add(vf x, vf y, vf s)
 {
     return (vf)vfmaq_f32((float32x4_t)s, (float32x4_t)x, (float32x4_t)y);
 }
-INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
-{
-    (void)row;
-    return mul_add(splat(*x), y, s);
-}
 
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
 {

@@ -274,7 +274,7 @@ static void run_panel(const run *r, place_b at)
     const bool few = is_few(isa, g, t.m), direct = few && g->b.transposed && n == r->p.width;
     const bool columns = g->a.transposed && !direct;
     /* The last columns of few rows want a in another layout. */
-    const bool pack = !r->p.in_place && (at.j == 0 || (few && !direct));
+    const bool pack = k > 0 && !r->p.in_place && (at.j == 0 || (few && !direct));
     const size_t group = r->p.group, height = r->p.height;
     const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
@@ -288,7 +288,7 @@ static void run_panel(const run *r, place_b at)
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    if (!direct && at.slab == 0)
+    if (k > 0 && !direct && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * height, m = gsi_min_size(t.m - i, height);
@@ -309,11 +309,13 @@ static void run_panel(const run *r, place_b at)
             x.add = at.block > t.block;
             isa->multiply_few(&x, g->b.dtype, true);
         } else {
-            if (!ask_a(&ahead[0], r, &at, p))
-                ask_end(&ahead[0], r, &at, c, sum, k);
-            if (r->p.panels == 1) /* all of b's panel while there is time */
-                ask_b(&ahead[0], r, &next, 1, 16);
-            ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
+            if (k > 0) {
+                if (!ask_a(&ahead[0], r, &at, p))
+                    ask_end(&ahead[0], r, &at, c, sum, k);
+                if (r->p.panels == 1) /* all of b's panel while there is time */
+                    ask_b(&ahead[0], r, &next, 1, 16);
+                ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
+            }
             multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
         }
         if (last) {
@@ -365,10 +367,12 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
              .g = g,
              .t = t,
              .p = make_plan(isa, g, t.m, t.n, t.end - t.block),
-             .a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step),
-             .b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step),
              .a = scratch,
              .finish = finish_of(g, counts)};
+    if (g->k > 0) { /* else they may be anything */
+        r.a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step);
+        r.b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step);
+    }
     r.b = r.a + r.p.a;
     r.sums = r.b + r.p.b;
     r.bias = r.sums + r.p.sums;
