@@ -134,6 +134,20 @@ wait $first 2>/dev/null
 newest=$(ls run | sed -n '$s/step-0*\([0-9]*\)\..*/\1/p')
 check "kill -9 frees it" exits 0 --resume --checkpoint run --log log --schedule constant --steps $((newest + 1))
 
+# A checkpoint that was the newest is soon removed by the run that writes them.
+rm -rf run log
+: >log
+begin $gpt --schedule constant --checkpoint-every 1 --keep 1
+seconds() # N: that come while checkpoints come and go
+{
+    for i in $(seq "$1"); do
+        second --resume || return 1
+    done
+}
+check "while checkpoints come and go" seconds 60
+kill -9 $first
+wait $first 2>/dev/null
+
 # ---- a reader that goes ----
 
 mkfifo pipe

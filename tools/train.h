@@ -71,6 +71,8 @@ int train_check_paths(const train_options *o);
 
 /* The newest checkpoint of --checkpoint; path "": there is none yet. */
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
+/* It cannot be read. */
+int train_resume_fail(const char *checkpoint, gs_status status, const gs_error *error);
 /* Its options become those given, and are remembered. */
 int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint);
 /* Refuses those given since that the checkpoint's state does not go with. */

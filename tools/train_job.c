@@ -108,7 +108,7 @@ static int load(train_job *j, const char *checkpoint)
     if (status == GS_OK)
         status = gs_loader_seek(j->loader, j->about.items);
     if (status != GS_OK)
-        return cli_fail_status(status, &error);
+        return train_resume_fail(checkpoint, status, &error);
     j->about.config = j->config;
     j->about.model = j->line;
     if (j->about.epoch != epoch) { /* the order of its items is another one, too */

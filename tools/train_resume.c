@@ -17,6 +17,14 @@ static const char told[] = "|data|labels|dropout|loss-weight|lr|schedule|warmup|
 
 static train_options begun; /* the options in the checkpoint */
 
+/* What has gone since it was found was another run's to remove. */
+int train_resume_fail(const char *checkpoint, gs_status status, const gs_error *error)
+{
+    if (!*checkpoint || access(checkpoint, F_OK) == 0)
+        return cli_fail_status(status, error);
+    return cli_fail("%.120s: another run is writing its checkpoints there", train_given.checkpoint);
+}
+
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
 {
     gs_error error = {0};
@@ -32,7 +40,7 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         cli_warn("%s", error.text); /* a newer one is damaged */
     if (status == GS_OK)
         status = gs_checkpoint_peek(path, text, &error);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+    return status == GS_OK ? CLI_GO : train_resume_fail(path, status, &error);
 }
 
 int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint)

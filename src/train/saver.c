@@ -366,13 +366,14 @@ static gs_status none_intact(const char *shown, size_t n, const gs_error *first,
 
 gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error)
 {
+    enum { GONE_MOST = 20 };
     char found[GSI_PATH], shown[GSI_SHOWN_PATH];
     gs_error damage = {0}, first = {0};
-    size_t passed = 0;
+    size_t passed = 0, gone = 0;
     if (!folder || !path)
         return gsi_fail(error, GS_ENULL, "there is no folder to look in, or no room for a path");
     gsi_show_path(shown, folder);
-    for (uint64_t last = UINT64_MAX;; passed++) {
+    for (uint64_t last = UINT64_MAX;;) {
         folder_list list;
         if (!list_steps(&list, folder, last))
             return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
@@ -386,10 +387,12 @@ gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error 
             break;
         if (status == GS_ENOMEM)
             return gsi_fail(error, status, "%s", damage.text);
-        if (passed == 0)
+        if (access(found, F_OK) != 0 && gone++ < GONE_MOST) /* a run has put newer ones there */
+            continue;
+        if (passed++ == 0)
             first = damage;
         if (list.newest == 0)
-            return none_intact(shown, passed + 1, &first, error);
+            return none_intact(shown, passed, &first, error);
         last = list.newest - 1;
     }
     strcpy(path, found);
