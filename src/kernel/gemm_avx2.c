@@ -39,6 +39,8 @@ INLINE __m256 widen(__m128i h, gs_dtype type)
 
 INLINE vf mul_add(vf x, vf y, vf s) { return _mm256_fmadd_ps(x, y, s); }
 
+INLINE bool reaches(vi x, int32_t limit) { return _mm256_movemask_ps((__m256)(x >= limit)) != 0; }
+
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
 {
     if (type == GS_F32) {

@@ -50,6 +50,11 @@ INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
     return s;
 }
 
+INLINE bool reaches(vi x, int32_t limit)
+{
+    return _mm512_cmpge_epi32_mask((__m512i)x, _mm512_set1_epi32(limit)) != 0;
+}
+
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
 {
     if (type == GS_F32)

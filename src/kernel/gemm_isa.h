@@ -9,6 +9,7 @@
  *     vf mul_add(vf x, vf y, vf s)              x y + s
  *     vf mul_add_at(x, vf y, vf s, row)         *x y + s, in this row of a micro-tile, a constant;
  *                                               if OWN_MUL_ADD_AT is defined
+ *     bool reaches(vi x, int32_t limit)         see tally.h
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *

@@ -36,6 +36,7 @@ INLINE void store_u16(uint16_t *p, vu x)
 
 INLINE vf max_f32(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vi max_i32(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+INLINE bool reaches(vi x, int32_t limit) { return _mm256_movemask_ps((__m256)(x >= limit)) != 0; }
 INLINE vu64 mul_even(vu a, vu b) { return (vu64)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 
 #include "kernel/rows_all.h"

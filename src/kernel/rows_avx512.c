@@ -34,6 +34,10 @@ INLINE void store_u16(uint16_t *p, vu x)
 
 INLINE vf max_f32(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vi max_i32(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+INLINE bool reaches(vi x, int32_t limit)
+{
+    return _mm512_cmpge_epi32_mask((__m512i)x, _mm512_set1_epi32(limit)) != 0;
+}
 INLINE vu64 mul_even(vu a, vu b) { return (vu64)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
 
 #include "kernel/rows_all.h"

@@ -50,6 +50,14 @@ INLINE void store_f16(uint16_t *p, vf x)
 INLINE vf max_f32(vf a, vf b) { return select(a > b, a, b); }
 INLINE vi max_i32(vi a, vi b) { return (vi)select(a > b, (vf)a, (vf)b); }
 
+INLINE bool reaches(vi x, int32_t limit)
+{
+    int32_t any = 0;
+    for (int l = 0; l < WIDTH; l++)
+        any |= x[l] >= limit;
+    return any;
+}
+
 INLINE vu64 mul_even(vu a, vu b)
 {
     const vu64 low = (vu64){0} + 0xFFFFFFFF;

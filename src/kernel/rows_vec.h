@@ -10,6 +10,7 @@
  *     vu load_u16(const uint16_t *p)
  *     vf max_f32(vf a, vf b)                   a > b ? a : b, also for NaN and zeros
  *     vi max_i32(vi a, vi b)
+ *     bool reaches(vi x, int32_t limit)        see tally.h
  *     vu64 mul_even(vu a, vu b)                lanes 0, 2, 4, ... to 64 bits
  *
  * The types of arrays are looked at every 32 elements: a branch that is always predicted, instead
@@ -127,7 +128,7 @@ typedef struct sink {
 INLINE sink sink_of(gsi_out out, tally *t)
 {
     if (out.counts)
-        *t = (tally){0};
+        *t = tally_none();
     return (sink){.out = out, .top = (vi){0}, .tally = t, .limits = gsi_limits_of(out.type)};
 }
 

@@ -1,4 +1,7 @@
-/* What numbers lose when they are stored, counted lane by lane: a template, after kernel/vec.h.
+/* What numbers lose when they are stored, counted lane by lane: a template, after kernel/vec.h and
+ *
+ *     bool reaches(vi x, int32_t limit)         whether a lane is at least that
+ *
  * Counts are of all below a limit; what lies between two limits is their difference. */
 #ifndef GSI_KERNEL_TALLY_H
 #define GSI_KERNEL_TALLY_H
@@ -6,11 +9,18 @@
 #include "kernel/kernel.h"
 
 typedef struct tally {
-    vi zeros, low, small, finite, numbers; /* lanes below 1, the limits, Inf as f32 */
-    vi amax;                               /* of what stays finite */
-    size_t lanes;                          /* of all that was added */
-    size_t spare; /* that held no element but 0, as the caller counts them */
+    vi zeros, low, small; /* lanes below 1 and the limits, as f32 */
+    vi inf, nan;          /* stored as such */
+    vi amax;              /* of what stays finite */
+    size_t spare;         /* lanes that held no element but 0, as the caller counts them */
 } tally;
+
+/* Field by field: gcc clears a whole struct with rep stos, which takes longer than a short row. */
+INLINE tally tally_none(void)
+{
+    const vi none = {0};
+    return (tally){none, none, none, none, none, none, 0};
+}
 
 /* mag: magnitudes before rounding. */
 INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
@@ -19,11 +29,14 @@ INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
     t->zeros -= mag < 1;
     t->low -= mag < (int32_t)limits->flushed;
     t->small -= mag < (int32_t)limits->subnormal;
-    t->finite -= mag < overflow;
-    t->numbers -= mag < (int32_t)GSI_F32_INF + 1;
-    const vi more = (mag > t->amax) & (mag < overflow);
+    if (__builtin_expect(reaches(mag, overflow), 0)) {
+        const vi nan = mag > (int32_t)GSI_F32_INF, finite = mag < overflow;
+        t->nan -= nan;
+        t->inf -= ~(nan | finite);
+        mag &= finite;
+    }
+    const vi more = mag > t->amax;
     t->amax = (mag & more) | (t->amax & ~more);
-    t->lanes += WIDTH;
 }
 
 INLINE uint32_t lanes_sum(vi x)
@@ -55,14 +68,12 @@ INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
 INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type)
 {
     const uint32_t zeros = lanes_sum(t->zeros), low = lanes_sum(t->low);
-    const uint32_t small = lanes_sum(t->small), finite = lanes_sum(t->finite);
-    const uint32_t numbers = lanes_sum(t->numbers);
     const uint32_t amax = rounded(lanes_max(t->amax), type);
     c->zero += zeros - t->spare;
     c->flushed += low - zeros;
-    c->subnormal += small - low;
-    c->inf += numbers - finite;
-    c->nan += t->lanes - numbers;
+    c->subnormal += lanes_sum(t->small) - low;
+    c->inf += lanes_sum(t->inf);
+    c->nan += lanes_sum(t->nan);
     c->amax = amax > c->amax ? amax : c->amax;
 }
 
