@@ -144,7 +144,14 @@ seconds() # N: that come while checkpoints come and go
         second --resume || return 1
     done
 }
+dry_runs() # N: they ask for no lock, and look again
+{
+    for i in $(seq "$1"); do
+        exits 0 --resume --checkpoint run --dry-run || return 1
+    done
+}
 check "while checkpoints come and go" seconds 60
+check "a dry run looks on" dry_runs 60
 kill -9 $first
 wait $first 2>/dev/null
 

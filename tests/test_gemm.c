@@ -402,8 +402,8 @@ static conv draw_conv(void)
         v.w = 4;
         v.pad = 0;
     }
-    v.h = gsi_max_size(v.h, v.kh);
-    v.w = gsi_max_size(v.w, v.kw);
+    v.h = gsi_max_size(v.h + 2 * v.pad, v.kh) - 2 * v.pad; /* it may be smaller than the filter */
+    v.w = gsi_max_size(v.w + 2 * v.pad, v.kw) - 2 * v.pad;
     v.yh = (v.h + 2 * v.pad - v.kh) / v.stride + 1;
     v.yw = (v.w + 2 * v.pad - v.kw) / v.stride + 1;
     return v;

@@ -140,6 +140,11 @@ static void test_newest(void)
     write_bytes(in_folder("step-99999999999999999999999.safetensors"), "", 0);
     CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_OK);
     CHECK(strcmp(path, in_folder("step-00000101.safetensors")) == 0 && error.status == GS_OK);
+    /* a link to nothing looks like one that a run has just removed, but stays */
+    CHECK(symlink("nothing", in_folder("step-00000102.safetensors")) == 0);
+    CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_OK);
+    CHECK(strcmp(path, in_folder("step-00000101.safetensors")) == 0 && error.status == GS_EIO);
+    CHECK(unlink(in_folder("step-00000102.safetensors")) == 0);
     damage("step-00000101.safetensors");
     CHECK(truncate(in_folder("step-00000100.safetensors"), 3000) == 0);
     CHECK(gs_saver_newest(job_folder, path, sizeof path, &error) == GS_OK);

@@ -91,8 +91,9 @@ const bench_peak *bench_peak_of(unsigned cpu)
     return NULL;
 }
 
-/* It runs for as long as the work would take, or a quarter of a second: the clock rises and falls
- * with what else the machine does, and the best of a short run would be the clock's best. */
+/* It runs for about as long as the work would take, a fifth of a second or so at most: the clock
+ * rises and falls with what else the machine does, and the best of a short run would be the clock's
+ * best. */
 double bench_peak_run(const bench_peak *peak, bench_team *team, unsigned threads, double work)
 {
     enum { LEAST = 100, MOST = 50000 };

@@ -159,7 +159,7 @@ static bool measure(bench *b, double seconds)
         cli_progress(seconds - (end - bench_now()), seconds, "%s", models[b->model].name);
         if (!run_kinds(b, round))
             return false;
-        for (int i = 0; b->peak && i < 2; i++) {
+        for (int i = 0; b->peak && round >= WARM_ROUNDS && i < 2; i++) {
             const double took = bench_peak_run(b->peak, b->team, b->threads, flops_of(b));
             if (b->peak_seconds == 0 || took < b->peak_seconds)
                 b->peak_seconds = took;

@@ -4,22 +4,22 @@
 #include "train.h"
 
 /* Every rank makes its part of the job; only rank 0 writes. */
-static int prepare(train_job *j, const char *checkpoint)
+static int prepare(train_job *j, char *checkpoint, size_t room)
 {
     int code = train_job_open(j, checkpoint);
     if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
         code = train_check_paths(&j->o);
     code = ranks_agree(code, NULL);
     if (code == CLI_GO && !j->o.print_config)
-        code = ranks_agree(train_job_make(j, checkpoint), NULL);
+        code = ranks_agree(train_job_make(j, checkpoint, room), NULL);
     if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
         code = ranks_agree(train_job_write(j, checkpoint), NULL);
     return code;
 }
 
-static int run(train_job *j, const char *checkpoint)
+static int run(train_job *j, char *checkpoint, size_t room)
 {
-    int code = prepare(j, checkpoint);
+    int code = prepare(j, checkpoint, room);
     if (code != CLI_GO)
         return code;
     if (j->o.print_config) {
@@ -53,7 +53,7 @@ int cmd_train(int argc, char **argv)
     train_job job = {.o = train_given};
     code = ranks_open(&job.comm, job.o.timeout);
     if (code == CLI_GO)
-        code = run(&job, checkpoint);
+        code = run(&job, checkpoint, sizeof checkpoint);
     train_job_close(&job);
     return ranks_end(code);
 }

@@ -71,8 +71,10 @@ int train_check_paths(const train_options *o);
 
 /* The newest checkpoint of --checkpoint; path "": there is none yet. */
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
-/* It cannot be read. */
-int train_resume_fail(const char *checkpoint, gs_status status, const gs_error *error);
+/* Whether it has been removed since, as a run does that writes newer ones; then it becomes the
+ * newest of them. */
+bool train_resume_again(char *checkpoint, size_t room);
+enum { TRAIN_TRIES = 20 };
 /* Its options become those given, and are remembered. */
 int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint);
 /* Refuses those given since that the checkpoint's state does not go with. */
@@ -135,7 +137,7 @@ int train_job_open(train_job *j, const char *checkpoint);
 int train_job_settings(train_job *j, gs_trainer_config *config);
 int train_job_model(train_job *j);
 /* Makes model, trainer and loader, and goes to the checkpoint; "": from the beginning. */
-int train_job_make(train_job *j, const char *checkpoint);
+int train_job_make(train_job *j, char *checkpoint, size_t room);
 /* Begins to write: logs and checkpoints. */
 int train_job_write(train_job *j, const char *checkpoint);
 void train_job_close(train_job *j);

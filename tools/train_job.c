@@ -98,17 +98,21 @@ static int check_scaler(const train_job *j, const gs_scaler *here, const char *c
     return CLI_GO;
 }
 
-static int load(train_job *j, const char *checkpoint)
+/* Where it has gone, the newest instead; but ranks are not to go on from different ones. */
+static int load(train_job *j, char *checkpoint, size_t room)
 {
     gs_error error = {0};
     const gs_scaler scaler = *gs_trainer_scaler(j->trainer);
     const uint64_t epoch = j->about.epoch;
     j->about.model = j->line;
     gs_status status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
+    const int tries = j->comm.size == 1 ? TRAIN_TRIES : 0;
+    for (int i = 0; status != GS_OK && i < tries && train_resume_again(checkpoint, room); i++)
+        status = gs_checkpoint_load(checkpoint, j->trainer, &j->about, &error);
     if (status == GS_OK)
         status = gs_loader_seek(j->loader, j->about.items);
     if (status != GS_OK)
-        return train_resume_fail(checkpoint, status, &error);
+        return cli_fail_status(status, &error);
     j->about.config = j->config;
     j->about.model = j->line;
     if (j->about.epoch != epoch) { /* the order of its items is another one, too */
@@ -153,7 +157,7 @@ static int make_loader(train_job *j)
 }
 
 /* Ranks meet in making the trainer and in loading: before, all must have come as far. */
-int train_job_make(train_job *j, const char *checkpoint)
+int train_job_make(train_job *j, char *checkpoint, size_t room)
 {
     static const gs_dtype wires[] = {GS_F32, GS_F16, GS_BF16};
     const train_options *o = &j->o;
@@ -184,7 +188,7 @@ int train_job_make(train_job *j, const char *checkpoint)
                                .model = j->line,
                                .epoch = items == UINT64_MAX ? 0 : items,
                                .best = (double)NAN};
-    return *checkpoint ? load(j, checkpoint) : CLI_GO;
+    return *checkpoint ? load(j, checkpoint, room) : CLI_GO;
 }
 
 /* What could not be opened is the user's path, and a disk that is full before anything began. */

@@ -7,6 +7,7 @@
  * Settings of the scaler are compared where it has been loaded, in train_job.c. */
 #include "train.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,12 +18,10 @@ static const char told[] = "|data|labels|dropout|loss-weight|lr|schedule|warmup|
 
 static train_options begun; /* the options in the checkpoint */
 
-/* What has gone since it was found was another run's to remove. */
-int train_resume_fail(const char *checkpoint, gs_status status, const gs_error *error)
+bool train_resume_again(char *checkpoint, size_t room)
 {
-    if (!*checkpoint || access(checkpoint, F_OK) == 0)
-        return cli_fail_status(status, error);
-    return cli_fail("%.120s: another run is writing its checkpoints there", train_given.checkpoint);
+    return access(checkpoint, F_OK) != 0 && errno == ENOENT &&
+           gs_saver_newest(train_given.checkpoint, checkpoint, room, NULL) == GS_OK;
 }
 
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
@@ -40,7 +39,9 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         cli_warn("%s", error.text); /* a newer one is damaged */
     if (status == GS_OK)
         status = gs_checkpoint_peek(path, text, &error);
-    return status == GS_OK ? CLI_GO : train_resume_fail(path, status, &error);
+    for (int i = 0; status != GS_OK && i < TRAIN_TRIES && train_resume_again(path, room); i++)
+        status = gs_checkpoint_peek(path, text, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
 int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint)

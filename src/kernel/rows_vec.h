@@ -128,7 +128,7 @@ typedef struct sink {
 INLINE sink sink_of(gsi_out out, tally *t)
 {
     if (out.counts)
-        *t = tally_none();
+        *t = (tally){0};
     return (sink){.out = out, .top = (vi){0}, .tally = t, .limits = gsi_limits_of(out.type)};
 }
 

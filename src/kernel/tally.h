@@ -15,13 +15,6 @@ typedef struct tally {
     size_t spare;         /* lanes that held no element but 0, as the caller counts them */
 } tally;
 
-/* Field by field: gcc clears a whole struct with rep stos, which takes longer than a short row. */
-INLINE tally tally_none(void)
-{
-    const vi none = {0};
-    return (tally){none, none, none, none, none, none, 0};
-}
-
 /* mag: magnitudes before rounding. */
 INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
 {

@@ -377,9 +377,11 @@ gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error 
         folder_list list;
         if (!list_steps(&list, folder, last))
             return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
+        if (list.count == 0 && passed > 0)
+            return none_intact(shown, passed, &first, error);
         if (list.count == 0)
-            return passed ? none_intact(shown, passed, &first, error)
-                          : gsi_fail(error, GS_ENAME, "%s: holds no checkpoint", shown);
+            return gone ? gsi_fail(error, GS_ESTATE, "%s: its checkpoints are being removed", shown)
+                        : gsi_fail(error, GS_ENAME, "%s: holds no checkpoint", shown);
         if (!step_path(found, folder, list.newest) || strlen(found) >= room)
             return gsi_fail(error, GS_ESIZE, "%s: the path is too long", shown);
         const gs_status status = gs_checkpoint_verify(found, &damage);
@@ -387,8 +389,11 @@ gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error 
             break;
         if (status == GS_ENOMEM)
             return gsi_fail(error, status, "%s", damage.text);
-        if (access(found, F_OK) != 0 && gone++ < GONE_MOST) /* a run has put newer ones there */
+        if (access(found, F_OK) != 0 && errno == ENOENT && gone++ < GONE_MOST) {
+            last = UINT64_MAX; /* a run that removes one has written a newer one */
+            passed = 0;
             continue;
+        }
         if (passed++ == 0)
             first = damage;
         if (list.newest == 0)
