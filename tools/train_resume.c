@@ -35,10 +35,11 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         access(folder, F_OK) == 0 ? gs_saver_newest(folder, path, room, &error) : GS_ENAME;
     if (status == GS_ENAME) /* not yet: it is begun */
         return CLI_GO;
-    if (status == GS_OK && error.status != GS_OK)
+    if (status != GS_OK)
+        return cli_fail_status(status, &error);
+    if (error.status != GS_OK)
         cli_warn("%s", error.text); /* a newer one is damaged */
-    if (status == GS_OK)
-        status = gs_checkpoint_peek(path, text, &error);
+    status = gs_checkpoint_peek(path, text, &error);
     for (int i = 0; status != GS_OK && i < TRAIN_TRIES && train_resume_again(path, room); i++)
         status = gs_checkpoint_peek(path, text, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
