@@ -42,13 +42,13 @@ typedef void gsi_collect_fn(float *dst, size_t dst_stride, const void *const *sr
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                               gs_dtype type, size_t rows, size_t cols);
 
-/* What to ask of memory while multiplying: every 16 k, `each` lines from base + k / 16 * outer on,
- * `inner` bytes apart. Spread out, because a core waits when more than some 16 lines are under
- * way. */
+/* What to ask of memory while multiplying: every 16 k, `each` lines, at least 4, from
+ * base + k / 16 * outer on, `inner` bytes apart. Spread out, because a core waits when more than
+ * some 16 lines are under way. */
 typedef struct gsi_ahead {
     uintptr_t base;
     size_t inner, outer;
-    size_t each; /* of what is asked to L2; to L1 it is 16, a line a k */
+    size_t each; /* of what is asked to L2; to L1 it is isa->asked */
 } gsi_ahead;
 
 /* sums[i][j] = before[i][j] + the sum over k of a[i][k] b[k][j], in the order of the definition,
@@ -90,6 +90,7 @@ typedef struct gsi_gemm_isa {
     size_t mr, nr, mr_room; /* of a micro-tile; mr_room >= mr */
     size_t m_tile, n_tile;  /* at most, of a tile */
     size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
+    size_t asked;           /* lines to L1 every 16 k: one a row, at least, and at most 16 */
     gsi_copy_fn *copy;
     gsi_collect_fn *collect;
     gsi_transpose_fn *transpose;

@@ -10,6 +10,7 @@
 #define NR            16
 #define MR_ROOM       8
 #define FEW           4
+#define ASKS_A        0
 #define TURNED_HALVES 8
 #define CPU           GS_CPU_AVX2
 /* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
@@ -38,6 +39,22 @@ INLINE __m256 widen(__m128i h, gs_dtype type)
 }
 
 INLINE vf mul_add(vf x, vf y, vf s) { return _mm256_fmadd_ps(x, y, s); }
+
+/* Where compilers choose, they move sums about: of 16 registers one is left. */
+#define OWN_ADD_ROW
+INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const size_t row)
+{
+    vf a;
+    (void)row;
+    if (vecs == 1)
+        s[0] = mul_add(splat(*x), y[0], s[0]);
+    else
+        __asm__("vbroadcastss {%3, %2|%2, %3}\n\t"
+                "vfmadd231ps {%2, %4, %0|%0, %4, %2}\n\t"
+                "vfmadd231ps {%2, %5, %1|%1, %5, %2}"
+                : "+x"(s[0]), "+x"(s[1]), "=&x"(a)
+                : "m"(*x), "x"(y[0]), "x"(y[1]));
+}
 
 INLINE bool reaches(vi x, int32_t limit) { return _mm256_movemask_ps((__m256)(x >= limit)) != 0; }
 

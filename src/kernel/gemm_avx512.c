@@ -10,6 +10,7 @@
 #define NR            32
 #define MR_ROOM       16
 #define FEW           8
+#define ASKS_A        1
 #define TURNED_HALVES 32
 #define CPU           GS_CPU_AVX512
 /* Three blocks of 18 panels take 1.3 MB of the 2 MB of L2: then a k of 1024, the rows of a usual
@@ -40,14 +41,19 @@ INLINE vf mul_add(vf x, vf y, vf s) { return _mm512_fmadd_ps(x, y, s); }
  * for the second vector of b. Alone on a core either will do; where another thread shares it, which
  * takes half of the instructions a cycle and some of the reads, this mixture gains 12%. (Compilers
  * make one read of two, hence the asm.) */
-#define OWN_MUL_ADD_AT
-INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
+#define OWN_ADD_ROW
+INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const size_t row)
 {
     enum { READ_TWICE = 10 };
-    if (row >= READ_TWICE)
-        return mul_add(splat(*x), y, s);
-    __asm__("vfmadd231ps {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(s) : "v"(y), "m"(*x));
-    return s;
+    UNROLL for (size_t v = 0; v < vecs; v++)
+    {
+        if (row >= READ_TWICE)
+            s[v] = mul_add(splat(*x), y[v], s[v]);
+        else
+            __asm__("vfmadd231ps {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}"
+                    : "+v"(s[v])
+                    : "v"(y[v]), "m"(*x));
+    }
 }
 
 INLINE bool reaches(vi x, int32_t limit)

@@ -5,10 +5,12 @@
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define MR_ROOM                           MR, rounded up to whole vectors
  *     #define FEW                               rows multiplied straight from b's memory
+ *     #define ASKS_A                            whether a panel of a is asked for on its way from L2
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
- *     vf mul_add_at(x, vf y, vf s, row)         *x y + s, in this row of a micro-tile, a constant;
- *                                               if OWN_MUL_ADD_AT is defined
+ *     void add_row(vf *s, x, const vf *y, vecs, row)
+ *                                               s[v] += *x y[v] in this row of a micro-tile; row and
+ *                                               vecs are constants; if OWN_ADD_ROW is defined
  *     bool reaches(vi x, int32_t limit)         see tally.h
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
@@ -30,7 +32,10 @@
 #include "kernel/gemm.h"
 #include "kernel/tally.h"
 
-enum { VECS = NR / WIDTH };
+enum {
+    VECS = NR / WIDTH,
+    ASKED = (MR + 3) / 4 * 4 /* lines to L1 every 16 k */
+};
 
 INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
 INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }
@@ -174,11 +179,11 @@ INLINE void add_sums(float *sums, const float *before, vf (*s)[VECS], const size
     }
 }
 
-#ifndef OWN_MUL_ADD_AT
-INLINE vf mul_add_at(const float *x, vf y, vf s, const size_t row)
+#ifndef OWN_ADD_ROW
+INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const size_t row)
 {
     (void)row;
-    return mul_add(splat(*x), y, s);
+    UNROLL for (size_t v = 0; v < vecs; v++) s[v] = mul_add(splat(*x), y[v], s[v]);
 }
 #endif
 
@@ -189,14 +194,12 @@ INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const
     vf y[VECS];
     UNROLL for (size_t v = 0; v < vecs; v++) y[v] = load_whole(b + v * WIDTH);
     UNROLL for (size_t i = 0; i < m; i++)
-    {
-        const float *const x = a + (l == ROWS ? i * GSI_LINE : i);
-        UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] = mul_add_at(x, y[v], s[i][v], i);
-    }
+        add_row(s[i], a + (l == ROWS ? i * GSI_LINE : i), y, vecs, i);
 }
 
-/* a comes from L2, asked for two lines of rows or 8 columns before it is used: a core looks ahead
- * no further than to some 100 multiplications. */
+/* a comes from L2, asked for two lines of rows or 8 columns before it is used, if at all: a core
+ * looks ahead no further than to some 100 multiplications. All asking is spread over them, and no
+ * more than is of use: where another thread shares the core, every instruction counts. */
 INLINE void micro(float *sums, const float *before, const float *a, size_t a_step, layout l,
                   const float *b, const size_t m, const size_t vecs, size_t k,
                   const gsi_ahead *ahead)
@@ -212,16 +215,21 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
         uintptr_t at1 = line1, at2 = line2;
         uintptr_t soon = (uintptr_t)a + (l == ROWS ? 2 * MR : 8) * step;
         for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
-            for (size_t i = 0; i < each; i += 4, at2 += to_l2)
+            __builtin_prefetch((const void *)at2, 0, 2);
+            at2 += to_l2;
+            for (size_t i = 4; i < each; i += 4, at2 += to_l2)
                 __builtin_prefetch((const void *)at2, 0, 2);
             UNROLL for (size_t p = 0; p < STEP; p++)
             {
                 add_k(s, a, l, b + p * NR, m, vecs);
-                __builtin_prefetch((const void *)soon, 0, 3);
-                __builtin_prefetch((const void *)at1, 0, 3);
                 a += l == ROWS ? 1 : a_step;
+                if (ASKS_A)
+                    __builtin_prefetch((const void *)soon, 0, 3);
                 soon += step;
-                at1 += to_l1;
+                if (p < ASKED / 4) {
+                    __builtin_prefetch((const void *)at1, 0, 3);
+                    at1 += to_l1;
+                }
             }
         }
         if (l == ROWS)
@@ -511,6 +519,7 @@ static const gsi_gemm_isa isa = {
     .m_tile = TILE_PANELS * MR,
     .n_tile = TILE_STRIPS * NR,
     .a_room = SLAB * MR_ROOM * GSI_KC,
+    .asked = ASKED,
     .copy = copy,
     .collect = collect,
     .transpose = transpose,

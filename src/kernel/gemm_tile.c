@@ -197,9 +197,10 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
     }
     if (p >= r->p.panels || block == r->t.end || a->patches)
         return false;
+    const size_t apart = 16 / r->isa->asked; /* panels share lines, and the rows they ask for */
     if (a->transposed)
-        ask_rows(x, a, r->a_data, block * GSI_KC,
-                 r->t.i0 + gsi_min_size((p + 1) * height, r->t.m) - 1, 1);
+        ask_rows(x, a, r->a_data, block * GSI_KC + p % apart,
+                 r->t.i0 + gsi_min_size((p + 1) * height, r->t.m) - 1, apart);
     else
         ask_abreast(x, a, r->a_data, r->t.i0 + p * height, block * GSI_KC);
     return true;
@@ -312,8 +313,8 @@ static void run_panel(const run *r, place_b at)
             if (k > 0) {
                 if (!ask_a(&ahead[0], r, &at, p))
                     ask_end(&ahead[0], r, &at, c, sum, k);
-                if (r->p.panels == 1) /* all of b's panel while there is time */
-                    ask_b(&ahead[0], r, &next, 1, 16);
+                if (r->p.each * r->p.panels < isa->nr) /* all of b's panel while there is time */
+                    ask_b(&ahead[0], r, &next, 1, isa->asked);
                 ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
             }
             multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
