@@ -67,6 +67,12 @@ INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)
     const uint16_t *x = (const uint16_t *)src + i;
     if (n >= WIDTH)
         return widen(_mm_loadu_si128((const __m128i *)(const void *)x), type);
+    if (n >= WIDTH / 2) { /* the first four, and of the last four those that are left */
+        const __m128i four = _mm_loadl_epi64((const void *)x);
+        const __m128i end = _mm_loadl_epi64((const void *)(x + n - 4));
+        const __m128i left = _mm_srl_epi64(end, _mm_cvtsi32_si128(16 * (int)(WIDTH - n)));
+        return widen(_mm_unpacklo_epi64(four, left), type);
+    }
     uint16_t part[WIDTH] = {0};
     for (size_t k = 0; k < n; k++)
         part[k] = x[k];
