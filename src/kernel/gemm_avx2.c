@@ -14,7 +14,8 @@
 #define TURNED_HALVES 8
 #define CPU           GS_CPU_AVX2
 /* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
-#define SLAB        32
+#define IN_PLACE    0
+#define SLAB 32
 #define TILE_PANELS 128
 #define TILE_STRIPS 32
 #if defined(__clang__)

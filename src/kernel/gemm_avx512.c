@@ -15,6 +15,7 @@
 #define CPU           GS_CPU_AVX512
 /* Three blocks of 18 panels take 1.3 MB of the 2 MB of L2: then a k of 1024, the rows of a usual
  * batch, needs no sums kept for more than a strip, which cost 5%. */
+#define IN_PLACE    12
 #define SLAB        54
 #define TILE_PANELS 76
 #define TILE_STRIPS 24

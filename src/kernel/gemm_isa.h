@@ -5,14 +5,14 @@
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define MR_ROOM                           MR, rounded up to whole vectors
  *     #define FEW                               rows multiplied straight from b's memory
- *     #define ASKS_A                            whether a panel of a is asked for on its way from L2
+ *     #define ASKS_A                            whether a panel of a is asked for on its way from
+ * L2
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
  *     void add_row(vf *s, x, const vf *y, vecs, row)
- *                                               s[v] += *x y[v] in this row of a micro-tile; row and
- *                                               vecs are constants; if OWN_ADD_ROW is defined
- *     bool reaches(vi x, int32_t limit)         see tally.h
- *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
+ *                                               s[v] += *x y[v] in this row of a micro-tile; row
+ * and vecs are constants; if OWN_ADD_ROW is defined bool reaches(vi x, int32_t limit)         see
+ * tally.h vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
  *     #define TURNED_HALVES                     columns of halves turned at once; of f32, WIDTH
@@ -22,7 +22,8 @@
  *     vf turned_at(const turned *t, k, type)    column k of both as f32; k is a constant
  *
  *     #define CPU                               the flag of gs_cpu
- *     #define SLAB                              panels of MR rows by blocks of k that L2 keeps
+ *     #define IN_PLACE                          panels of b that are too few to pack columns of a
+ * for #define SLAB                              panels of MR rows by blocks of k that L2 keeps
  *     #define TILE_PANELS, TILE_STRIPS          of MR rows, of NR columns: a tile, at most
  *
  * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. */
@@ -519,6 +520,7 @@ static const gsi_gemm_isa isa = {
     .m_tile = TILE_PANELS * MR,
     .n_tile = TILE_STRIPS * NR,
     .a_room = SLAB * MR_ROOM * GSI_KC,
+    .in_place = IN_PLACE,
     .asked = ASKED,
     .copy = copy,
     .collect = collect,

@@ -13,6 +13,7 @@
 #define ASKS_A        1
 #define TURNED_HALVES 4
 #define CPU           GS_CPU_NEON
+#define IN_PLACE      0
 #define SLAB          32
 #define TILE_PANELS   128
 #define TILE_STRIPS   32

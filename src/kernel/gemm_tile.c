@@ -46,9 +46,9 @@ bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
  * few times to be worth packing, and rows share pages. */
 static bool is_in_place(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n)
 {
-    enum { PAGE = 4096, FEW_TIMES = 12 };
+    enum { PAGE = 4096 };
     return g->a.transposed && g->a.dtype == GS_F32 && g->k > 0 && !is_few(isa, g, m) &&
-           g->a.stride * sizeof(float) <= PAGE / 2 && gsi_parts(n, isa->nr) <= FEW_TIMES;
+           g->a.stride * sizeof(float) <= PAGE / 2 && gsi_parts(n, isa->nr) <= isa->in_place;
 }
 
 /* Room never grows when m, n or k become smaller, though a chunk may. */
