@@ -27,7 +27,8 @@ typedef struct plan {
     size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
-    size_t each;             /* lines of b asked for every 16 k */
+    size_t each, bits;       /* lines of b asked for every 16 k: 16 >> bits */
+    size_t parts;            /* of a panel of b in memory, of so many lines */
     size_t a, b, sums, bias; /* floats */
 } plan;
 
@@ -63,8 +64,11 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.chunk = gsi_min_size(p.chunk, blocks);
     const size_t slabs = gsi_parts(p.panels, room / p.chunk);
     p.slab = gsi_parts(p.panels, slabs);
-    for (p.each = 4; p.each < 16 && p.each * p.slab < isa->nr;)
-        p.each *= 2;
+    for (p.bits = 2; p.bits > 0 && (16 >> p.bits) * p.slab < isa->nr;)
+        p.bits--;
+    p.each = 16 >> p.bits;
+    p.parts = gsi_parts(isa->nr, g->b.transposed ? 16 : GSI_ALIGN / gsi_size_of(g->b.dtype))
+              << p.bits;
     const bool rows = gsi_reads_rows(isa, g, m);
     p.width = is_few(isa, g, m) && !rows ? isa->nr / 2 : isa->nr;
     p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
@@ -146,27 +150,28 @@ static inline float *slot_b(const run *r, const place_b *at)
 }
 
 /* Part of the panel of b at `at`, which is multiplied next: `each` of its lines every 16 k, first
- * of memory, then of where it is packed. If there are none, x stays as it is. */
-static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, size_t part, size_t each)
+ * of memory, then of where it is packed. If there are none, x stays as it is. Without a division,
+ * as it is done for every multiplication. */
+static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, const float *packed,
+                         size_t part)
 {
     const gs_matrix *b = &r->g->b;
-    const size_t nr = r->isa->nr, wide = GSI_ALIGN / gsi_size_of(b->dtype);
-    const size_t apart = 16 / each, k0 = at->block * GSI_KC;
-    const size_t in_memory = at->slab > 0 ? 0 : gsi_parts(nr, b->transposed ? 16 : wide) * apart;
-    const size_t j = at->j + (b->transposed ? part * each : part / apart * wide);
+    const size_t wide = GSI_ALIGN / gsi_size_of(b->dtype), each = r->p.each, bits = r->p.bits;
+    const size_t in_memory = at->slab > 0 ? 0 : r->p.parts, k0 = at->block * GSI_KC;
+    const size_t j = at->j + (b->transposed ? part * each : (part >> bits) * wide);
     if (part >= in_memory) {
         part -= in_memory;
-        if (r->p.slab == r->p.panels || part * each >= nr)
+        if (r->p.slab == r->p.panels || part * each >= r->isa->nr)
             return;
-        ask(x, (at->j < r->t.n ? slot_b(r, at) : r->b) + part * each * GSI_KC, GSI_ALIGN,
-            each * GSI_ALIGN);
+        ask(x, packed + part * each * GSI_KC, GSI_ALIGN, each * GSI_ALIGN);
     } else {
         if (j >= r->t.n || b->patches || b->group)
             return;
+        const size_t apart = (size_t)1 << bits;
         if (b->transposed)
             ask_abreast(x, b, r->b_data, r->t.j0 + j, k0);
         else
-            ask_rows(x, b, r->b_data, k0 + part % apart, r->t.j0 + j, apart);
+            ask_rows(x, b, r->b_data, k0 + (part & (apart - 1)), r->t.j0 + j, apart);
     }
     x->each = each;
 }
@@ -207,15 +212,15 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
 }
 
 /* Else what the multiplication ends with: c, again and again, so that it stays in L1, or its sums;
- * those of an earlier chunk have left L2, and are asked for a panel ahead. */
+ * those of an earlier chunk have left L2, and are asked for a panel ahead. along: bytes of a row of
+ * c by which asking goes on every 16 k. */
 static inline void ask_end(gsi_ahead *x, const run *r, const place_b *at, const void *c,
-                           const float *sums, size_t k)
+                           const float *sums, size_t along)
 {
     const size_t micro = r->isa->mr * r->isa->nr * sizeof(float);
-    const size_t size = gsi_size_of(r->g->c.dtype);
     const bool far = at->first > r->t.block && at->block == at->first;
     if (at->block + 1 == r->t.end)
-        ask(x, c, r->g->c.stride * size, r->isa->nr * size * 16 / gsi_max_size(k, 16));
+        ask(x, c, r->g->c.stride * gsi_size_of(r->g->c.dtype), along);
     else
         ask(x, (const char *)sums + (far ? micro : 0), micro / GSI_KC, micro * 16 / GSI_KC);
 }
@@ -283,8 +288,9 @@ static void run_panel(const run *r, place_b at)
     const size_t room = columns ? gsi_panel_room(isa) : isa->mr * GSI_KC;
     const size_t step = r->p.in_place ? g->a.stride : isa->mr_room;
     float *const rows = r->a + (at.block - at.first) * r->p.slab * room;
-    float *const b = slot_b(r, &at);
+    float *const b = slot_b(r, &at), *const next_b = next.j < t.n ? slot_b(r, &next) : r->b;
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
+    const size_t along = isa->nr * gsi_size_of(g->c.dtype) * 16 / gsi_max_size(k, 16);
     gsi_multiply_fn *multiply = columns ? isa->multiply_columns : isa->multiply_rows;
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
@@ -312,10 +318,10 @@ static void run_panel(const run *r, place_b at)
         } else {
             if (k > 0) {
                 if (!ask_a(&ahead[0], r, &at, p))
-                    ask_end(&ahead[0], r, &at, c, sum, k);
+                    ask_end(&ahead[0], r, &at, c, sum, along);
                 if (r->p.each * r->p.panels < isa->nr) /* all of b's panel while there is time */
-                    ask_b(&ahead[0], r, &next, 1, isa->asked);
-                ask_b(&ahead[1], r, &next, p - at.slab, r->p.each);
+                    ask_b(&ahead[0], r, &next, next_b, 1);
+                ask_b(&ahead[1], r, &next, next_b, p - at.slab);
             }
             multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
         }
