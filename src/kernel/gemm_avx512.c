@@ -10,6 +10,7 @@
 #define NR            32
 #define MR_ROOM       16
 #define FEW           8
+#define STEP          4
 #define ASKS_A        1
 #define TURNED_HALVES 32
 #define CPU           GS_CPU_AVX512

@@ -3,7 +3,7 @@
  *     #define WIDTH, TARGET                     and included kernel/vec.h, see there
  *     #define UNROLL                            before a loop of a constant number of turns
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
- *     #define MR_ROOM                           MR, rounded up to whole vectors
+ *     #define MR_ROOM                           MR or more: from column to column of a panel of a
  *     #define FEW                               rows multiplied straight from b's memory
  *     #define ASKS_A                            whether a panel of a is asked for on its way from
  * L2
@@ -43,14 +43,15 @@ INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }
 
 /* ---- packing ---- */
 
-/* Rows of `vecs` vectors, a constant: what is asked of the lanes leaves the loop. */
+/* pad is a constant: what is asked of the lanes leaves the loop. */
 INLINE void copy_narrow(float *dst, size_t dst_stride, const void *src, size_t src_stride,
-                        gs_dtype type, size_t rows, size_t cols, const size_t vecs)
+                        gs_dtype type, size_t rows, size_t cols, const size_t pad)
 {
     for (size_t r = 0; r < rows; r++) {
+        float *out = dst + r * dst_stride;
         const void *in = gsi_at(src, type, r * src_stride);
-        UNROLL for (size_t c = 0; c < vecs * WIDTH; c += WIDTH)
-            store_whole(dst + r * dst_stride + c, load(in, c, type, c < cols ? cols - c : 0));
+        UNROLL for (size_t c = 0; c < pad; c += WIDTH)
+            store(out + c, GS_F32, (vi)load(in, c, type, c < cols ? cols - c : 0), pad - c);
     }
 }
 
@@ -58,11 +59,11 @@ INLINE void copy_any(float *dst, size_t dst_stride, const void *src, size_t src_
                      gs_dtype type, size_t rows, size_t cols, size_t pad)
 {
     if (pad == NR) {
-        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, VECS);
+        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, NR);
         return;
     }
     if (pad == MR_ROOM) {
-        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, MR_ROOM / WIDTH);
+        copy_narrow(dst, dst_stride, src, src_stride, type, rows, cols, MR_ROOM);
         return;
     }
     for (size_t r = 0; r < rows; r++) {
@@ -205,7 +206,6 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
                   const float *b, const size_t m, const size_t vecs, size_t k,
                   const gsi_ahead *ahead)
 {
-    enum { STEP = GSI_LINE / 4 };
     const size_t step = (l == ROWS ? GSI_LINE : a_step) * sizeof *a; /* to the next line of a */
     const size_t to_l1 = ahead[0].inner, to_l2 = ahead[1].inner, each = ahead[1].each;
     uintptr_t line1 = ahead[0].base, line2 = ahead[1].base;
@@ -216,9 +216,9 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
         uintptr_t at1 = line1, at2 = line2;
         uintptr_t soon = (uintptr_t)a + (l == ROWS ? 2 * MR : 8) * step;
         for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
-            __builtin_prefetch((const void *)at2, 0, 2);
-            at2 += to_l2;
-            for (size_t i = 4; i < each; i += 4, at2 += to_l2)
+            UNROLL for (size_t i = 0; i < 4; i += GSI_LINE / STEP, at2 += to_l2)
+                __builtin_prefetch((const void *)at2, 0, 2);
+            for (size_t i = 4; i < each; i += GSI_LINE / STEP, at2 += to_l2)
                 __builtin_prefetch((const void *)at2, 0, 2);
             UNROLL for (size_t p = 0; p < STEP; p++)
             {
@@ -227,7 +227,7 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
                 if (ASKS_A)
                     __builtin_prefetch((const void *)soon, 0, 3);
                 soon += step;
-                if (p < ASKED / 4) {
+                if (p < ASKED * STEP / GSI_LINE) {
                     __builtin_prefetch((const void *)at1, 0, 3);
                     at1 += to_l1;
                 }
@@ -307,6 +307,8 @@ static TARGET void multiply_columns(float *sums, const float *before, const floa
                                     const float *b, size_t m, size_t n, size_t k,
                                     const gsi_ahead *ahead)
 {
+    if (!IN_PLACE)
+        a_step = MR_ROOM;
     if (n > NR / 2)
         micro_m(sums, before, a, a_step, COLUMNS, b, m, VECS, k, ahead);
     else
