@@ -12,7 +12,7 @@
 #define FEW           4
 #define STEP          8
 #define ASKS_A        0
-#define TURNED_HALVES 8
+#define TURNED_HALVES 16
 #define CPU           GS_CPU_AVX2
 /* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
 #define IN_PLACE    0
@@ -130,40 +130,76 @@ INLINE void store(void *dst, gs_dtype type, vi u, size_t n)
 /* ---- transposing ---- */
 
 typedef struct turned {
-    __m256 v[WIDTH];
+    __m256i v[WIDTH];
 } turned;
 
-INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, const size_t half)
+/* Of 4 rows of words, y[c], half l: columns 4l + c. */
+INLINE void turn_words(__m256i y[4], const void *src, size_t row)
 {
-    __m256 x[4], y[4];
-    UNROLL for (size_t i = 0; i < 4; i++) x[i] = load(src, i * stride, type, WIDTH);
+    __m256i x[4];
     UNROLL for (size_t i = 0; i < 4; i += 2)
     {
-        y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-        y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+        const __m256i even = _mm256_loadu_si256((const void *)((const char *)src + i * row));
+        const __m256i odd = _mm256_loadu_si256((const void *)((const char *)src + (i + 1) * row));
+        x[i] = _mm256_unpacklo_epi32(even, odd);
+        x[i + 1] = _mm256_unpackhi_epi32(even, odd);
     }
     UNROLL for (size_t h = 0; h < 2; h++)
     {
-        const __m256d lo = _mm256_castps_pd(y[h]), hi = _mm256_castps_pd(y[h + 2]);
-        x[2 * h] = _mm256_castpd_ps(_mm256_unpacklo_pd(lo, hi));
-        x[2 * h + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(lo, hi));
+        y[2 * h] = _mm256_unpacklo_epi64(x[h], x[h + 2]);
+        y[2 * h + 1] = _mm256_unpackhi_epi64(x[h], x[h + 2]);
     }
-    UNROLL for (size_t i = 0; i < 4; i++)
+}
+
+/* Of 4 rows of f16, y[c], half l: columns 8l + 2c and 8l + 2c + 1. */
+INLINE void turn_halves(__m256i y[4], const uint16_t *src, size_t stride)
+{
+    __m256i x[4];
+    UNROLL for (size_t i = 0; i < 4; i += 2)
     {
+        const __m256i even = _mm256_loadu_si256((const void *)(src + i * stride));
+        const __m256i odd = _mm256_loadu_si256((const void *)(src + (i + 1) * stride));
+        x[i] = _mm256_unpacklo_epi16(even, odd);
+        x[i + 1] = _mm256_unpackhi_epi16(even, odd);
+    }
+    UNROLL for (size_t h = 0; h < 2; h++)
+    {
+        y[2 * h] = _mm256_unpacklo_epi32(x[h], x[h + 2]);
+        y[2 * h + 1] = _mm256_unpackhi_epi32(x[h], x[h + 2]);
+    }
+}
+
+/* Halves are turned as they are, and widened when they are taken: bf16 in pairs, which a shift and
+ * a mask part. Of f16, v[c] has columns c and 8 + c. */
+INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, const size_t half)
+{
+    __m256i x[4];
+    if (type == GS_F16)
+        turn_halves(x, src, stride);
+    else
+        turn_words(x, src, stride * gsi_size_of(type));
+    UNROLL for (size_t c = 4; c-- > 0;) /* down: v[2c] and v[2c + 1] are made of v[c] */
+    {
+        const __m256i above = t->v[c];
         if (half == 0) {
-            t->v[i] = x[i];
-            continue;
+            t->v[c] = x[c];
+        } else if (type == GS_F16) {
+            t->v[2 * c] = _mm256_unpacklo_epi64(above, x[c]);
+            t->v[2 * c + 1] = _mm256_unpackhi_epi64(above, x[c]);
+        } else {
+            t->v[c] = _mm256_permute2x128_si256(above, x[c], 0x20);
+            t->v[4 + c] = _mm256_permute2x128_si256(above, x[c], 0x31);
         }
-        const __m256 above = t->v[i];
-        t->v[i] = _mm256_permute2f128_ps(above, x[i], 0x20);
-        t->v[4 + i] = _mm256_permute2f128_ps(above, x[i], 0x31);
     }
 }
 
 INLINE vf turned_at(const turned *t, const size_t k, gs_dtype type)
 {
-    (void)type;
-    return t->v[k];
+    if (type == GS_F32)
+        return (vf)t->v[k];
+    if (type == GS_BF16)
+        return k % 2 ? (vf)((vi)t->v[k / 2] & (int32_t)0xFFFF0000) : (vf)((vi)t->v[k / 2] << 16);
+    return _mm256_cvtph_ps(((const __m128i *)t->v)[k % 8 * 2 + k / 8]);
 }
 
 #include "kernel/gemm_isa.h"
