@@ -5,14 +5,15 @@
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define MR_ROOM                           MR or more: from column to column of a panel of a
  *     #define FEW                               rows multiplied straight from b's memory
- *     #define ASKS_A                            whether a panel of a is asked for on its way from
- * L2
+ *     #define STEP                              k in a turn of the loop: 4 or 8
+ *     #define ASKS_A                            1: a's panels are asked for on their way from L2
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
  *     void add_row(vf *s, x, const vf *y, vecs, row)
- *                                               s[v] += *x y[v] in this row of a micro-tile; row
- * and vecs are constants; if OWN_ADD_ROW is defined bool reaches(vi x, int32_t limit)         see
- * tally.h vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
+ *                                               s[v] += *x y[v], in this row of a micro-tile; vecs
+ *                                               and row are constants; if OWN_ADD_ROW is defined
+ *     bool reaches(vi x, int32_t limit)         see tally.h
+ *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
  *     #define TURNED_HALVES                     columns of halves turned at once; of f32, WIDTH
@@ -22,8 +23,8 @@
  *     vf turned_at(const turned *t, k, type)    column k of both as f32; k is a constant
  *
  *     #define CPU                               the flag of gs_cpu
- *     #define IN_PLACE                          panels of b that are too few to pack columns of a
- * for #define SLAB                              panels of MR rows by blocks of k that L2 keeps
+ *     #define IN_PLACE                          see gemm.h
+ *     #define SLAB                              panels of MR rows by blocks of k that L2 keeps
  *     #define TILE_PANELS, TILE_STRIPS          of MR rows, of NR columns: a tile, at most
  *
  * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. */
@@ -452,36 +453,61 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
+/* Where something overflowed: what is there, of what has been stored. */
+static TARGET tally count_large(const void *c, size_t m, size_t n, const gsi_finish *f)
+{
+    tally t = {0};
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j += WIDTH) {
+            const vi u = (vi)load(c, i * f->stride + j, f->dtype, n - j);
+            tally_large(&t, u & INT32_MAX, &f->limits);
+        }
+    return t;
+}
+
 /* -0 is what changes no number when it is added. n is a constant where it is NR. */
 INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
                        const gs_dtype type, const bool beta, const bool counted)
 {
     const float none = -0.0f;
+    const gsi_limits limits = f->limits; /* else read again after every store */
     const float *const row = f->row ? f->row : &none;
     const size_t row_step = f->row != NULL, stride = f->stride * gsi_size_of(type);
+    char *row_of_c = c;
     tally t = {.spare = counted ? (gsi_parts(n, WIDTH) * WIDTH - n) * m : 0};
     vf column[VECS];
     UNROLL for (size_t j = 0; j < NR; j += WIDTH) column[j / WIDTH] =
         f->column && j < n ? load(f->column, j, GS_F32, n - j) : splat(-0.0f);
-    for (size_t i = 0; i < m; i++, c = (char *)c + stride) {
+    for (size_t i = 0; i < m; i++, row_of_c += stride) {
         const vf of_row = splat(row[i * row_step]);
         UNROLL for (size_t j = 0; j < NR; j += WIDTH)
         {
             if (j >= n)
                 continue;
-            char *const out = (char *)c + j * gsi_size_of(type);
+            char *const out = row_of_c + j * gsi_size_of(type);
             vf sum = load_whole(sums + i * NR + j) + column[j / WIDTH] + of_row;
             if (beta)
                 sum = mul_add(splat(f->beta), load(out, 0, type, n - j), sum);
             const vi nan = is_nan(sum);
             const vi u = ((vi)sum & ~nan) | (nan & (int32_t)(GSI_F32_INF | 0x400000));
             store(out, type, u, n - j);
-            if (counted)
-                tally_add(&t, u & first_lanes(n - j) & INT32_MAX, &f->limits);
+            if (counted) {
+                const vi mag = u & first_lanes(n - j) & INT32_MAX;
+                tally_small(&t, mag, &limits);
+                t.amax = larger(t.amax, mag);
+            }
         }
     }
-    if (counted)
-        tally_end(&t, f->counts, type);
+    if (!counted)
+        return;
+    if (__builtin_expect(reaches(t.amax, (int32_t)limits.overflow), 0)) {
+        const tally large = count_large(c, m, n, f);
+        t.inf = large.inf;
+        t.nan = large.nan;
+        t.amax = large.amax;
+        t.any = true;
+    }
+    tally_end(&t, f->counts, type, MR * NR < 1024);
 }
 
 INLINE void finish_n(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
@@ -494,24 +520,38 @@ INLINE void finish_n(void *c, const float *sums, size_t m, size_t n, const gsi_f
 }
 
 INLINE void finish_type(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
-                        const gs_dtype type)
+                        const gs_dtype type, const bool counted)
 {
-    if (f->counts)
-        finish_n(c, sums, m, n, f, type, f->beta != 0, true);
-    else if (f->beta != 0)
-        finish_n(c, sums, m, n, f, type, true, false);
+    if (f->beta != 0)
+        finish_n(c, sums, m, n, f, type, true, counted);
     else
-        finish_n(c, sums, m, n, f, type, false, false);
+        finish_n(c, sums, m, n, f, type, false, counted);
+}
+
+INLINE void finish_either(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
+                          const bool counted)
+{
+    if (f->dtype == GS_F32)
+        finish_type(c, sums, m, n, f, GS_F32, counted);
+    else if (f->dtype == GS_F16)
+        finish_type(c, sums, m, n, f, GS_F16, counted);
+    else
+        finish_type(c, sums, m, n, f, GS_BF16, counted);
+}
+
+/* On its own, so that the other one keeps little on the stack. */
+static TARGET __attribute__((noinline)) void finish_counted(void *c, const float *sums, size_t m,
+                                                            size_t n, const gsi_finish *f)
+{
+    finish_either(c, sums, m, n, f, true);
 }
 
 static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)
 {
-    if (f->dtype == GS_F32)
-        finish_type(c, sums, m, n, f, GS_F32);
-    else if (f->dtype == GS_F16)
-        finish_type(c, sums, m, n, f, GS_F16);
+    if (f->counts)
+        finish_counted(c, sums, m, n, f);
     else
-        finish_type(c, sums, m, n, f, GS_BF16);
+        finish_either(c, sums, m, n, f, false);
 }
 
 static const gsi_gemm_isa isa = {

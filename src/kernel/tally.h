@@ -10,26 +10,43 @@
 
 typedef struct tally {
     vi zeros, low, small; /* lanes below 1 and the limits, as f32 */
-    vi inf, nan;          /* stored as such */
-    vi amax;              /* of what stays finite */
-    size_t spare;         /* lanes that held no element but 0, as the caller counts them */
+    vi inf, nan;          /* stored as such, if there are any */
+    bool any;
+    vi amax;      /* of what stays finite */
+    size_t spare; /* lanes that held no element but 0, as the caller counts them */
 } tally;
+
+INLINE void tally_small(tally *t, vi mag, const gsi_limits *limits)
+{
+    t->zeros -= mag < 1;
+    t->low -= mag < (int32_t)limits->flushed;
+    t->small -= mag < (int32_t)limits->subnormal;
+}
+
+INLINE vi larger(vi x, vi y)
+{
+    const vi more = x > y;
+    return (x & more) | (y & ~more);
+}
+
+/* Of what may be Inf or NaN. */
+INLINE void tally_large(tally *t, vi mag, const gsi_limits *limits)
+{
+    const vi nan = mag > (int32_t)GSI_F32_INF, finite = mag < (int32_t)limits->overflow;
+    t->nan -= nan;
+    t->inf -= ~(nan | finite);
+    t->any = true;
+    t->amax = larger(t->amax, mag & finite);
+}
 
 /* mag: magnitudes before rounding. */
 INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
 {
-    const int32_t overflow = (int32_t)limits->overflow;
-    t->zeros -= mag < 1;
-    t->low -= mag < (int32_t)limits->flushed;
-    t->small -= mag < (int32_t)limits->subnormal;
-    if (__builtin_expect(reaches(mag, overflow), 0)) {
-        const vi nan = mag > (int32_t)GSI_F32_INF, finite = mag < overflow;
-        t->nan -= nan;
-        t->inf -= ~(nan | finite);
-        mag &= finite;
-    }
-    const vi more = mag > t->amax;
-    t->amax = (mag & more) | (t->amax & ~more);
+    tally_small(t, mag, limits);
+    if (__builtin_expect(reaches(mag, (int32_t)limits->overflow), 0))
+        tally_large(t, mag, limits);
+    else
+        t->amax = larger(t->amax, mag);
 }
 
 INLINE uint32_t lanes_sum(vi x)
@@ -58,16 +75,24 @@ INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
     return gsi_widen(gsi_narrow(mag, row, GSI_NEAREST, false), row);
 }
 
-INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type)
+/* brief, a constant: there were less than 1024 lanes in all, so that one sum does for three. Most
+ * ends find no Inf, no NaN and no new maximum. */
+INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type, const bool brief)
 {
-    const uint32_t zeros = lanes_sum(t->zeros), low = lanes_sum(t->low);
-    const uint32_t amax = rounded(lanes_max(t->amax), type);
+    const uint32_t sums = brief ? lanes_sum(t->zeros + (t->low << 10) + (t->small << 20)) : 0;
+    const uint32_t zeros = brief ? sums & 1023 : lanes_sum(t->zeros);
+    const uint32_t low = brief ? sums >> 10 & 1023 : lanes_sum(t->low);
+    const uint32_t small = brief ? sums >> 20 : lanes_sum(t->small);
+    const uint32_t amax = lanes_max(t->amax);
     c->zero += zeros - t->spare;
     c->flushed += low - zeros;
-    c->subnormal += lanes_sum(t->small) - low;
-    c->inf += lanes_sum(t->inf);
-    c->nan += lanes_sum(t->nan);
-    c->amax = amax > c->amax ? amax : c->amax;
+    c->subnormal += small - low;
+    if (t->any) {
+        c->inf += lanes_sum(t->inf);
+        c->nan += lanes_sum(t->nan);
+    }
+    if (amax > c->amax && rounded(amax, type) > c->amax)
+        c->amax = rounded(amax, type);
 }
 
 #endif
