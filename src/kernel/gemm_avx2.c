@@ -12,10 +12,10 @@
 #define FEW           4
 #define STEP          8
 #define ASKS_A        0
+#define IN_PLACE      0
 #define TURNED_HALVES 16
 #define CPU           GS_CPU_AVX2
 /* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
-#define IN_PLACE    0
 #define SLAB        32
 #define TILE_PANELS 128
 #define TILE_STRIPS 32

@@ -12,11 +12,11 @@
 #define FEW           8
 #define STEP          4
 #define ASKS_A        1
+#define IN_PLACE      12
 #define TURNED_HALVES 32
 #define CPU           GS_CPU_AVX512
 /* Three blocks of 18 panels take 1.3 MB of the 2 MB of L2: then a k of 1024, the rows of a usual
  * batch, needs no sums kept for more than a strip, which cost 5%. */
-#define IN_PLACE    12
 #define SLAB        54
 #define TILE_PANELS 76
 #define TILE_STRIPS 24

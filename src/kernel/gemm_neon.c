@@ -12,9 +12,9 @@
 #define FEW           4
 #define STEP          4
 #define ASKS_A        1
+#define IN_PLACE      0
 #define TURNED_HALVES 4
 #define CPU           GS_CPU_NEON
-#define IN_PLACE      0
 #define SLAB          32
 #define TILE_PANELS   128
 #define TILE_STRIPS   32
