@@ -42,18 +42,19 @@ typedef void gsi_collect_fn(float *dst, size_t dst_stride, const void *const *sr
 typedef void gsi_transpose_fn(float *dst, size_t dst_stride, const void *src, size_t src_stride,
                               gs_dtype type, size_t rows, size_t cols);
 
-/* What to ask of memory while multiplying: every 16 k, `each` lines, at least 4, from
- * base + k / 16 * outer on, `inner` bytes apart. Spread out, because a core waits when more than
- * some 16 lines are under way. */
+/* What to ask of memory while multiplying: every 16 k, `each` lines from base + k / 16 * outer on,
+ * `inner` bytes apart. Spread out, because a core waits when more than some 16 lines are under
+ * way. */
 typedef struct gsi_ahead {
     uintptr_t base;
     size_t inner, outer;
-    size_t each; /* of what is asked to L2; to L1 it is isa->asked */
+    size_t each; /* of what is asked to L2, at least 4; to L1 it is isa->asked */
 } gsi_ahead;
 
 /* sums[i][j] = before[i][j] + the sum over k of a[i][k] b[k][j], in the order of the definition,
  * for i < m <= mr and j < n rounded up as suits; sums and before are [mr][nr], before may be NULL:
- * no sums. k <= KC. a_step: from k to k + 1 in columns of a. ahead[2]: to L1, to L2. */
+ * no sums. k <= KC. a_step: from k to k + 1 in columns of a; mr_room, unless isa->in_place.
+ * ahead[2]: to L1, to L2. */
 typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, size_t a_step,
                              const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead);
 
@@ -91,7 +92,7 @@ typedef struct gsi_gemm_isa {
     size_t m_tile, n_tile;  /* at most, of a tile */
     size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
     size_t in_place;        /* columns of a are read where they lie for so many panels of b */
-    size_t asked;           /* lines to L1 every 16 k: one a row, at least, and at most 16 */
+    size_t asked;           /* lines to L1 every 16 k: 4, 8 or 16, one a row at least */
     gsi_copy_fn *copy;
     gsi_collect_fn *collect;
     gsi_transpose_fn *transpose;

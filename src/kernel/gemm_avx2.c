@@ -42,7 +42,8 @@ INLINE __m256 widen(__m128i h, gs_dtype type)
 
 INLINE vf mul_add(vf x, vf y, vf s) { return _mm256_fmadd_ps(x, y, s); }
 
-/* Where compilers choose, they move sums about: of 16 registers one is left. */
+/* Compilers that choose the registers themselves move sums about: 12 of them, two vectors of b and
+ * the element of a leave one of 16. */
 #define OWN_ADD_ROW
 INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const size_t row)
 {
@@ -54,7 +55,7 @@ INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const
         __asm__("vbroadcastss {%3, %2|%2, %3}\n\t"
                 "vfmadd231ps {%2, %4, %0|%0, %4, %2}\n\t"
                 "vfmadd231ps {%2, %5, %1|%1, %5, %2}"
-                : "+x"(s[0]), "+x"(s[1]), "=&x"(a)
+                : "+&x"(s[0]), "+x"(s[1]), "=&x"(a)
                 : "m"(*x), "x"(y[0]), "x"(y[1]));
 }
 
@@ -104,7 +105,7 @@ INLINE void store_some(float *dst, __m256i u, size_t n)
         dst += 2;
     }
     if (n & 1)
-        _mm_storeu_si32(dst, part);
+        _mm_store_ss(dst, _mm_castsi128_ps(part));
 }
 
 INLINE void store(void *dst, gs_dtype type, vi u, size_t n)
@@ -180,10 +181,12 @@ INLINE void turn_half(turned *t, const void *src, size_t stride, gs_dtype type, 
         turn_words(x, src, stride * gsi_size_of(type));
     UNROLL for (size_t c = 4; c-- > 0;) /* down: v[2c] and v[2c + 1] are made of v[c] */
     {
-        const __m256i above = t->v[c];
         if (half == 0) {
             t->v[c] = x[c];
-        } else if (type == GS_F16) {
+            continue;
+        }
+        const __m256i above = t->v[c];
+        if (type == GS_F16) {
             t->v[2 * c] = _mm256_unpacklo_epi64(above, x[c]);
             t->v[2 * c + 1] = _mm256_unpackhi_epi64(above, x[c]);
         } else {

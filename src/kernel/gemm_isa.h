@@ -38,6 +38,7 @@ enum {
     VECS = NR / WIDTH,
     ASKED = (MR + 3) / 4 * 4 /* lines to L1 every 16 k */
 };
+_Static_assert(16 % ASKED == 0, "as many every 16 / ASKED rows, see ask_a");
 
 INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
 INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }
@@ -453,7 +454,7 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
-/* Where something overflowed: what is there, of what has been stored. */
+/* Inf and NaN among what has been stored, and the largest of the rest. */
 static TARGET tally count_large(const void *c, size_t m, size_t n, const gsi_finish *f)
 {
     tally t = {0};
@@ -528,8 +529,8 @@ INLINE void finish_type(void *c, const float *sums, size_t m, size_t n, const gs
         finish_n(c, sums, m, n, f, type, false, counted);
 }
 
-INLINE void finish_either(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
-                          const bool counted)
+INLINE void finish_any_type(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
+                            const bool counted)
 {
     if (f->dtype == GS_F32)
         finish_type(c, sums, m, n, f, GS_F32, counted);
@@ -543,7 +544,7 @@ INLINE void finish_either(void *c, const float *sums, size_t m, size_t n, const 
 static TARGET __attribute__((noinline)) void finish_counted(void *c, const float *sums, size_t m,
                                                             size_t n, const gsi_finish *f)
 {
-    finish_either(c, sums, m, n, f, true);
+    finish_any_type(c, sums, m, n, f, true);
 }
 
 static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)
@@ -551,7 +552,7 @@ static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const 
     if (f->counts)
         finish_counted(c, sums, m, n, f);
     else
-        finish_either(c, sums, m, n, f, false);
+        finish_any_type(c, sums, m, n, f, false);
 }
 
 static const gsi_gemm_isa isa = {

@@ -121,7 +121,7 @@ static void pack_patches(const gsi_gemm_isa *isa, float *dst, size_t row_step, s
 
 /* ---- panels ---- */
 
-/* Rows of the stored matrix a few at a time, a group of panels wide: 56 bytes of each are too
+/* Rows of the stored matrix a few at a time, a group of panels wide: a panel's width of each is too
  * little for one walk through the pages. */
 enum { ABREAST = 16 };
 

@@ -11,7 +11,7 @@
  * A slab of a stays in L2. Every panel of b is used right after it is written; further slabs find
  * it where it was left, and ask for it a panel ahead. So b is packed once a tile.
  *
- * Columns of a that are used a few times are read where they lie.
+ * Columns of a that are used a few times are read where they lie, if isa->in_place says so.
  *
  * Few rows are bound by reading b: it is multiplied where it lies, each element read once, in its
  * own width. */
@@ -305,7 +305,7 @@ static void run_panel(const run *r, place_b at)
         float *const packed = rows + (p - at.slab) * room;
         const float *const panel =
             r->p.in_place ? (const float *)r->a_data + k0 * g->a.stride + t.i0 + i : packed;
-        gsi_ahead ahead[2] = {0};
+        gsi_ahead ahead[2] = {{0}, {.base = (uintptr_t)b}}; /* which is there, if all else is */
         if (pack && direct)
             gsi_pack_few(isa, packed, &g->a, r->a_data, t.i0 + i, m, k0, k);
         else if (pack && (p - at.slab) % group == 0)

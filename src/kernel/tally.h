@@ -10,10 +10,10 @@
 
 typedef struct tally {
     vi zeros, low, small; /* lanes below 1 and the limits, as f32 */
-    vi inf, nan;          /* stored as such, if there are any */
-    bool any;
-    vi amax;      /* of what stays finite */
-    size_t spare; /* lanes that held no element but 0, as the caller counts them */
+    bool any;             /* whether there is an Inf or NaN */
+    vi inf, nan;          /* stored as such */
+    vi amax;              /* of what stays finite */
+    size_t spare;         /* lanes that held no element but 0, as the caller counts them */
 } tally;
 
 INLINE void tally_small(tally *t, vi mag, const gsi_limits *limits)
@@ -29,7 +29,7 @@ INLINE vi larger(vi x, vi y)
     return (x & more) | (y & ~more);
 }
 
-/* Of what may be Inf or NaN. */
+/* Where some may be Inf or NaN: magnitudes before rounding, or as they are stored. */
 INLINE void tally_large(tally *t, vi mag, const gsi_limits *limits)
 {
     const vi nan = mag > (int32_t)GSI_F32_INF, finite = mag < (int32_t)limits->overflow;
@@ -75,8 +75,8 @@ INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
     return gsi_widen(gsi_narrow(mag, row, GSI_NEAREST, false), row);
 }
 
-/* brief, a constant: there were less than 1024 lanes in all, so that one sum does for three. Most
- * ends find no Inf, no NaN and no new maximum. */
+/* c->amax is of this type. brief, a constant: there were less than 1024 lanes in all, so that one
+ * sum does for three. Most ends find no Inf, no NaN and no new maximum. */
 INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type, const bool brief)
 {
     const uint32_t sums = brief ? lanes_sum(t->zeros + (t->low << 10) + (t->small << 20)) : 0;
@@ -91,7 +91,7 @@ INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type, const bool b
         c->inf += lanes_sum(t->inf);
         c->nan += lanes_sum(t->nan);
     }
-    if (amax > c->amax && rounded(amax, type) > c->amax)
+    if (amax > c->amax)
         c->amax = rounded(amax, type);
 }
 
