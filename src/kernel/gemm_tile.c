@@ -27,7 +27,7 @@ typedef struct plan {
     size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
-    size_t each, bits;       /* lines of b asked for every 16 k: 16 >> bits */
+    size_t bits;             /* 16 >> bits lines of b are asked for every 16 k */
     size_t parts;            /* of a panel of b in memory, of so many lines */
     size_t a, b, sums, bias; /* floats */
 } plan;
@@ -66,7 +66,6 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.slab = gsi_parts(p.panels, slabs);
     for (p.bits = 2; p.bits > 0 && (16 >> p.bits) * p.slab < isa->nr;)
         p.bits--;
-    p.each = 16 >> p.bits;
     p.parts = gsi_parts(isa->nr, g->b.transposed ? 16 : GSI_ALIGN / gsi_size_of(g->b.dtype))
               << p.bits;
     const bool rows = gsi_reads_rows(isa, g, m);
@@ -149,14 +148,15 @@ static inline float *slot_b(const run *r, const place_b *at)
     return r->b + (r->p.slab == r->p.panels ? 0 : number) * r->isa->nr * GSI_KC;
 }
 
-/* Part of the panel of b at `at`, which is multiplied next: `each` of its lines every 16 k, first
- * of memory, then of where it is packed. If there are none, x stays as it is. Without a division,
+/* Part of the panel of b at `at`, which is multiplied next: some of its lines every 16 k, first of
+ * memory, then of where it is packed. If there are none, x stays as it is. Without a division,
  * as it is done for every multiplication. */
 static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, const float *packed,
                          size_t part)
 {
     const gs_matrix *b = &r->g->b;
-    const size_t wide = GSI_ALIGN / gsi_size_of(b->dtype), each = r->p.each, bits = r->p.bits;
+    const size_t bits = r->p.bits, apart = (size_t)1 << bits, each = 16 >> bits;
+    const size_t wide = GSI_ALIGN / gsi_size_of(b->dtype);
     const size_t in_memory = at->slab > 0 ? 0 : r->p.parts, k0 = at->block * GSI_KC;
     const size_t j = at->j + (b->transposed ? part * each : (part >> bits) * wide);
     if (part >= in_memory) {
@@ -167,7 +167,6 @@ static inline void ask_b(gsi_ahead *x, const run *r, const place_b *at, const fl
     } else {
         if (j >= r->t.n || b->patches || b->group)
             return;
-        const size_t apart = (size_t)1 << bits;
         if (b->transposed)
             ask_abreast(x, b, r->b_data, r->t.j0 + j, k0);
         else
@@ -291,6 +290,8 @@ static void run_panel(const run *r, place_b at)
     float *const b = slot_b(r, &at), *const next_b = next.j < t.n ? slot_b(r, &next) : r->b;
     const size_t c0 = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + at.j;
     const size_t along = isa->nr * gsi_size_of(g->c.dtype) * 16 / gsi_max_size(k, 16);
+    /* One panel of a, in whose time more of b is to be asked for than goes to L2. */
+    const bool alone = (16 >> r->p.bits) * r->p.panels < isa->nr;
     gsi_multiply_fn *multiply = columns ? isa->multiply_columns : isa->multiply_rows;
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
@@ -319,7 +320,7 @@ static void run_panel(const run *r, place_b at)
             if (k > 0) {
                 if (!ask_a(&ahead[0], r, &at, p))
                     ask_end(&ahead[0], r, &at, c, sum, along);
-                if (r->p.each * r->p.panels < isa->nr) /* all of b's panel while there is time */
+                if (alone)
                     ask_b(&ahead[0], r, &next, next_b, 1);
                 ask_b(&ahead[1], r, &next, next_b, p - at.slab);
             }
