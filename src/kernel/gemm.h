@@ -59,8 +59,8 @@ typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, s
                              const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead);
 
 /* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
- * asks for what follows itself. Where b is transposed, half a panel of columns, nr / 2, times a
- * block of k; else whole panels, whose sums follow each other, times a few k, of which the sums go
+ * asks for what follows itself. Where b is transposed, few_width columns times a block of k; else
+ * whole panels, whose sums follow each other, times a few k, of which the sums go
  * on. */
 typedef struct gsi_few {
     float *sums;    /* [mr][nr], or as many as there are panels */
@@ -99,6 +99,7 @@ typedef struct gsi_gemm_isa {
     gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
     gsi_few_fn *multiply_few;                          /* NULL: there is none */
     size_t few;                                        /* rows it takes, at most mr */
+    size_t few_width[2]; /* columns of a transposed b, nr or nr / 2: of f32, of halves */
     gsi_finish_fn *finish;
 } gsi_gemm_isa;
 

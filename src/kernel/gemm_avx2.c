@@ -10,6 +10,7 @@
 #define NR            16
 #define MR_ROOM       6
 #define FEW           4
+#define FEW_WIDE      1
 #define STEP          8
 #define ASKS_A        0
 #define IN_PLACE      0

@@ -5,6 +5,7 @@
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define MR_ROOM                           MR or more: from column to column of a panel of a
  *     #define FEW                               rows multiplied straight from b's memory
+ *     #define FEW_WIDE                          1: by whole panels of transposed halves, see below
  *     #define STEP                              k in a turn of the loop: 4 or 8
  *     #define ASKS_A                            1: a's panels are asked for on their way from L2
  *
@@ -319,64 +320,80 @@ static TARGET void multiply_columns(float *sums, const float *before, const floa
 
 /* ---- few rows ---- */
 
-/* m, type, vecs and p are constants where these are inlined. */
+/* m, type, p, half and wide are constants where these are inlined. */
 
-/* Column p of what is turned, which is k of b's. */
-INLINE void add_column(vf (*s)[VECS], const gsi_few *x, size_t k, const turned *t, const size_t p,
-                       const gs_dtype type, const size_t m)
+/* Column p of half a panel that is turned, times a[i * KC]. */
+INLINE void add_column(vf (*s)[VECS], const float *a, const turned *t, const size_t p,
+                       const gs_dtype type, const size_t m, const size_t half)
 {
     UNROLL for (size_t v = 0; v < VECS / 2; v++)
     {
+        const size_t to = half * (VECS / 2) + v;
         const vf y = turned_at(&t[v], p, type);
-        UNROLL for (size_t i = 0; i < m; i++) s[i][v] =
-            mul_add(splat(x->a[i * GSI_KC + k]), y, s[i][v]);
+        UNROLL for (size_t i = 0; i < m; i++) s[i][to] = mul_add(splat(a[i * GSI_KC]), y, s[i][to]);
     }
 }
 
 /* Columns are turned while those before them are multiplied, by halves: the core looks ahead no
  * further than to some 100 sums that wait for those before them. Half a panel at a time, because
- * the prefetcher follows 16 rows better than 32. */
-INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m)
+ * the prefetcher follows 16 rows better than 32, and of rows some pages apart L1 keeps 8.
+ *
+ * wide: a panel, of which the first half is turned beforehand. Both share what is read of a, and
+ * short vectors need that many sums to keep up with memory. b is asked for a block ahead, to L2. */
+INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m, const size_t wide)
 {
-    enum { ROWS_OF_B = NR / 2, AHEAD = 512 }; /* bytes: to L1, and soon enough */
-    const size_t size = gsi_size_of(type), row = x->b_stride * size, vecs = VECS / 2;
-    const size_t step = turned_at_once(type), half_step = step / 2;
-    turned both[2][VECS / 2], *t = both[0], *next = both[1];
+    enum { HALF = VECS / 2, AHEAD = 512 }; /* bytes: to L1, and soon enough */
+    const size_t size = gsi_size_of(type), row = x->b_stride * size, rows = (1 + wide) * NR / 2;
+    const size_t step = turned_at_once(type), half_step = step / 2, vecs = HALF + wide * HALF;
+    const char *const b = (const char *)x->b + wide * NR / 2 * row; /* what is turned on the way */
+    turned first[GSI_KC / TURNED_HALVES][HALF], both[2][HALF], *t = both[0], *next = both[1];
     vf s[FEW][VECS];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
         splat(0);
     size_t k = 0;
-    UNROLL for (size_t v = 0; v < vecs; v++) if (step <= x->k)
-        turn(&t[v], gsi_at(x->b, type, v * WIDTH * x->b_stride), x->b_stride, type);
-    for (; k + step <= x->k; k += step) {
-        const char *const b = (const char *)x->b + k * size;
-        /* behind the rows' end, those below them */
-        const char *const ahead =
-            b + AHEAD + (k * size + AHEAD < x->left * size ? 0 : (ROWS_OF_B - 1) * row);
+    for (; wide && k + step <= x->k; k += step)
+        UNROLL for (size_t v = 0; v < HALF; v++)
+            turn(&first[k / step][v], gsi_at(x->b, type, v * WIDTH * x->b_stride + k), x->b_stride,
+                 type);
+    UNROLL for (size_t v = 0; v < HALF; v++) if (step <= x->k)
+        turn(&t[v], b + v * WIDTH * row, x->b_stride, type);
+    for (k = 0; k + step <= x->k; k += step) {
+        const size_t ahead = k * size + (wide ? GSI_KC * size : AHEAD);
+        const char *const soon = /* behind the rows' end, those below them */
+            (const char *)x->b + ahead + (ahead < x->left * size ? 0 : (rows - 1) * row);
         UNROLL for (size_t half = 0; half < 2; half++)
         {
             if (k + 2 * step <= x->k)
-                UNROLL for (size_t v = 0; v < vecs; v++)
-                    turn_half(&next[v], b + step * size + (2 * v + half) * (WIDTH / 2) * row,
+                UNROLL for (size_t v = 0; v < HALF; v++)
+                    turn_half(&next[v], b + (k + step) * size + (2 * v + half) * (WIDTH / 2) * row,
                               x->b_stride, type, half);
             UNROLL for (size_t p = half * half_step; p < (half + 1) * half_step; p++)
             {
-                add_column(s, x, k + p, t, p, type, m);
-                UNROLL for (size_t r = p * ROWS_OF_B / step; r < (p + 1) * ROWS_OF_B / step; r++)
-                    __builtin_prefetch(ahead + r * row, 0, 3);
+                if (wide)
+                    add_column(s, x->a + k + p, first[k / step], p, type, m, 0);
+                add_column(s, x->a + k + p, t, p, type, m, wide);
+                UNROLL for (size_t r = p * rows / step; r < (p + 1) * rows / step; r++)
+                {
+                    if (wide)
+                        __builtin_prefetch(soon + r * row, 0, 2);
+                    else
+                        __builtin_prefetch(soon + r * row, 0, 3);
+                }
             }
         }
         turned *const done = t;
         t = next;
         next = done;
     }
-    for (; k < x->k; k += WIDTH) {
-        UNROLL for (size_t v = 0; v < vecs; v++)
-            turn_edge(&t[v], gsi_at(x->b, type, v * WIDTH * x->b_stride + k), x->b_stride, type,
-                      WIDTH, x->k - k);
-        UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
-            add_column(s, x, k + p, t, p, GS_F32, m);
-    }
+    for (; k < x->k; k += WIDTH)
+        UNROLL for (size_t half = 0; half <= wide; half++)
+        {
+            UNROLL for (size_t v = 0; v < HALF; v++)
+                turn_edge(&t[v], gsi_at(x->b, type, (half * NR / 2 + v * WIDTH) * x->b_stride + k),
+                          x->b_stride, type, WIDTH, x->k - k);
+            UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
+                add_column(s, x->a + k + p, t, p, GS_F32, m, half);
+        }
     add_sums(x->sums, x->add ? x->sums : NULL, s, m, vecs);
 }
 
@@ -413,7 +430,7 @@ INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
 INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
 {
     if (transposed)
-        few_columns(x, type, m);
+        few_columns(x, type, m, type != GS_F32 && FEW_WIDE);
     else
         few_rows(x, type, m);
 }
@@ -572,6 +589,7 @@ static const gsi_gemm_isa isa = {
     .multiply_columns = multiply_columns,
     .multiply_few = multiply_few,
     .few = FEW,
+    .few_width = {NR / 2, (1 + FEW_WIDE) * NR / 2},
     .finish = finish,
 };
 

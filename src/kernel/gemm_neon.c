@@ -10,6 +10,7 @@
 #define NR            16
 #define MR_ROOM       8
 #define FEW           4
+#define FEW_WIDE      0
 #define STEP          4
 #define ASKS_A        1
 #define IN_PLACE      0

@@ -24,7 +24,6 @@ typedef struct plan {
     size_t panels, height;   /* of a's rows, as alike as can be: mr of them or less */
     bool in_place;           /* a is multiplied where it lies */
     size_t group;            /* panels of a packed at a time */
-    size_t width;            /* columns of a panel of b: nr, or half of it (gsi_few) */
     size_t chunk, slab;      /* blocks and panels packed at a time */
     size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
     size_t bits;             /* 16 >> bits lines of b are asked for every 16 k */
@@ -69,7 +68,6 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.parts = gsi_parts(isa->nr, g->b.transposed ? 16 : GSI_ALIGN / gsi_size_of(g->b.dtype))
               << p.bits;
     const bool rows = gsi_reads_rows(isa, g, m);
-    p.width = is_few(isa, g, m) && !rows ? isa->nr / 2 : isa->nr;
     p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
     p.a = gsi_min_size(p.panels * blocks, room) * gsi_panel_room(isa);
     p.b = (slabs == 1 ? 1 : gsi_parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
@@ -136,7 +134,7 @@ static inline place_b next_panel(const run *r, place_b at)
 {
     if (++at.block == gsi_min_size(at.first + r->p.chunk, r->t.end)) {
         at.block = at.first;
-        at.j += r->p.width;
+        at.j += r->isa->nr;
     }
     return at;
 }
@@ -193,7 +191,7 @@ static inline bool ask_a(gsi_ahead *x, const run *r, const place_b *at, size_t p
         }
         if (block == chunk_end)
             return false;
-    } else if (at->j + r->p.width >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
+    } else if (at->j + r->isa->nr >= r->t.n && block + 1 == chunk_end && p < at->slab + group) {
         p = slab_end < r->p.panels ? p + r->p.slab : p - at->slab;
         block = slab_end < r->p.panels ? at->first : chunk_end;
     } else {
@@ -225,22 +223,6 @@ static inline void ask_end(gsi_ahead *x, const run *r, const place_b *at, const 
 }
 
 /* ---- the tile ---- */
-
-/* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
-static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j,
-                      size_t n)
-{
-    const gs_matrix *b = &r->g->b;
-    const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
-    return (gsi_few){.sums = sums,
-                     .a = a,
-                     .b = gsi_at(r->b_data, b->dtype, at),
-                     .b_stride = b->stride,
-                     .m = r->t.m,
-                     .n = n,
-                     .k = k,
-                     .left = r->g->k - k0};
-}
 
 static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
 {
@@ -275,11 +257,10 @@ static void run_panel(const run *r, place_b at)
     const gsi_tile t = r->t;
     const bool last = at.block + 1 == r->t.end;
     const size_t k0 = at.block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
-    const size_t n = gsi_min_size(t.n - at.j, r->p.width);
-    const bool few = is_few(isa, g, t.m), direct = few && g->b.transposed && n == r->p.width;
-    const bool columns = g->a.transposed && !direct;
-    /* The last columns of few rows want a in another layout. */
-    const bool pack = k > 0 && !r->p.in_place && (at.j == 0 || (few && !direct));
+    const size_t n = gsi_min_size(t.n - at.j, isa->nr);
+    const bool columns = g->a.transposed;
+    /* The last columns of few rows want a in another layout than those before. */
+    const bool pack = k > 0 && !r->p.in_place && (at.j == 0 || is_few(isa, g, t.m));
     const size_t group = r->p.group, height = r->p.height;
     const size_t end = gsi_min_size(at.slab + r->p.slab, r->p.panels);
     const size_t strip = r->p.strips == 1 ? 0 : at.j / isa->nr;
@@ -296,41 +277,89 @@ static void run_panel(const run *r, place_b at)
     gsi_finish f = r->finish;
     f.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
-    if (k > 0 && !direct && at.slab == 0)
+    if (k > 0 && at.slab == 0)
         gsi_pack_b(isa, b, &g->b, r->b_data, t.j0 + at.j, n, k0, k);
     for (size_t p = at.slab; p < end; p++) {
         const size_t i = p * height, m = gsi_min_size(t.m - i, height);
         char *const c = (char *)g->c.data + (c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
         float *const sum = sums + p * isa->mr * isa->nr;
-        float *const out = last && !direct ? r->ends : sum;
+        float *const out = last ? r->ends : sum;
         float *const packed = rows + (p - at.slab) * room;
         const float *const panel =
             r->p.in_place ? (const float *)r->a_data + k0 * g->a.stride + t.i0 + i : packed;
         gsi_ahead ahead[2] = {{0}, {.base = (uintptr_t)b}}; /* which is there, if all else is */
-        if (pack && direct)
-            gsi_pack_few(isa, packed, &g->a, r->a_data, t.i0 + i, m, k0, k);
-        else if (pack && (p - at.slab) % group == 0)
+        if (pack && (p - at.slab) % group == 0)
             gsi_pack_a(isa, packed, &g->a, r->a_data, t.i0 + i,
                        gsi_min_size(t.m - i, gsi_min_size(group, end - p) * height), height, k0, k);
-        if (direct) {
-            gsi_few x = few_of(r, sum, panel, k0, k, t.j0 + at.j, n);
-            x.add = at.block > t.block;
-            isa->multiply_few(&x, g->b.dtype, true);
-        } else {
-            if (k > 0) {
-                if (!ask_a(&ahead[0], r, &at, p))
-                    ask_end(&ahead[0], r, &at, c, sum, along);
-                if (alone)
-                    ask_b(&ahead[0], r, &next, next_b, 1);
-                ask_b(&ahead[1], r, &next, next_b, p - at.slab);
-            }
-            multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
+        if (k > 0) {
+            if (!ask_a(&ahead[0], r, &at, p))
+                ask_end(&ahead[0], r, &at, c, sum, along);
+            if (alone)
+                ask_b(&ahead[0], r, &next, next_b, 1);
+            ask_b(&ahead[1], r, &next, next_b, p - at.slab);
         }
+        multiply(out, at.block > t.block ? sum : NULL, panel, step, b, m, n, k, ahead);
         if (last) {
             f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
             isa->finish(c, out, m, n, &f);
         }
     }
+}
+
+/* ---- few rows ---- */
+
+/* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
+static gsi_few few_of(const run *r, float *sums, const float *a, size_t k0, size_t k, size_t j,
+                      size_t n)
+{
+    const gs_matrix *b = &r->g->b;
+    const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
+    return (gsi_few){.sums = sums,
+                     .a = a,
+                     .b = gsi_at(r->b_data, b->dtype, at),
+                     .b_stride = b->stride,
+                     .m = r->t.m,
+                     .n = n,
+                     .k = k,
+                     .left = r->g->k - k0};
+}
+
+/* n columns from j, whose sums are known. */
+static void finish_few(const run *r, const float *sums, size_t j, size_t n)
+{
+    const gs_gemm *g = r->g;
+    const size_t at = r->t.z * g->c.step + r->t.i0 * g->c.stride + r->t.j0 + j;
+    gsi_finish f = r->finish;
+    f.row = g->bias && g->bias_per_row ? r->bias : NULL;
+    f.column = g->bias && !g->bias_per_row ? r->bias + j : NULL;
+    r->isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, r->t.m, n, &f);
+}
+
+/* Few rows times a b that is stored column by column: few_width at a time, of a chunk of k. */
+static void run_columns(const run *r, size_t first)
+{
+    const gsi_gemm_isa *isa = r->isa;
+    const gs_gemm *g = r->g;
+    const gsi_tile t = r->t;
+    const size_t end = gsi_min_size(first + r->p.chunk, t.end);
+    const size_t width = isa->few_width[g->b.dtype != GS_F32], whole = t.n / width * width;
+    const size_t micro = isa->mr * isa->nr, room = isa->mr * GSI_KC;
+    for (size_t block = first; block < end; block++)
+        gsi_pack_few(isa, r->a + (block - first) * room, &g->a, r->a_data, t.i0, t.m,
+                     block * GSI_KC, gsi_min_size(g->k - block * GSI_KC, GSI_KC));
+    for (size_t j = 0; j < whole; j += width) {
+        float *const sums = r->sums + (r->p.strips == 1 ? 0 : j / isa->nr * micro) + j % isa->nr;
+        for (size_t block = first; block < end; block++) {
+            const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
+            gsi_few x = few_of(r, sums, r->a + (block - first) * room, k0, k, t.j0 + j, width);
+            x.add = block > t.block;
+            isa->multiply_few(&x, g->b.dtype, true);
+        }
+        if (end == t.end)
+            finish_few(r, sums, j, width);
+    }
+    for (size_t block = first; block < end && whole < t.n; block++)
+        run_panel(r, (place_b){.first = block, .block = block, .j = whole});
 }
 
 /* Few rows times a b that is stored row by row: a few rows of b at a time, all columns of the tile,
@@ -358,14 +387,8 @@ static void run_rows(const run *r)
         if (t.n % isa->nr)
             run_panel(r, (place_b){.first = block, .block = block, .j = whole * isa->nr});
     }
-    gsi_finish f = r->finish;
-    f.row = g->bias && g->bias_per_row ? r->bias : NULL;
-    for (size_t s = 0; s < whole; s++) {
-        const size_t at = t.z * g->c.step + t.i0 * g->c.stride + t.j0 + s * isa->nr;
-        f.column = g->bias && !g->bias_per_row ? r->bias + s * isa->nr : NULL;
-        isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), r->sums + s * micro, t.m,
-                    isa->nr, &f);
-    }
+    for (size_t s = 0; s < whole; s++)
+        finish_few(r, r->sums + s * micro, s * isa->nr, isa->nr);
 }
 
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *scratch,
@@ -389,12 +412,18 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
     }
-    if (gsi_reads_rows(isa, g, t.m) && t.n >= isa->nr) {
+    const bool few = is_few(isa, g, t.m);
+    if (few && !g->b.transposed && t.n >= isa->nr) {
         run_rows(&r);
         return;
     }
-    for (size_t first = t.block; first < t.end; first += r.p.chunk)
+    for (size_t first = t.block; first < t.end; first += r.p.chunk) {
+        if (few && g->b.transposed) {
+            run_columns(&r, first);
+            continue;
+        }
         for (size_t slab = 0; slab < r.p.panels; slab += r.p.slab)
             for (place_b at = {first, slab, first, 0}; at.j < t.n; at = next_panel(&r, at))
                 run_panel(&r, at);
+    }
 }
