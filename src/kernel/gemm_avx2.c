@@ -18,8 +18,9 @@
 #define CPU           GS_CPU_AVX2
 /* CPUs without AVX-512 have 256 KB to 1 MB of L2. */
 #define SLAB        32
-#define TILE_PANELS 128
-#define TILE_STRIPS 32
+#define TILE_PANELS 86
+#define TILE_STRIPS 64
+#define CHUNK       1
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

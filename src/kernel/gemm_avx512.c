@@ -21,6 +21,7 @@
 #define SLAB        54
 #define TILE_PANELS 76
 #define TILE_STRIPS 24
+#define CHUNK       3
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

@@ -123,6 +123,7 @@ const gsi_gemm_isa gsi_gemm_c = {
     .m_tile = 128,
     .n_tile = 512,
     .a_room = 1 << 16,
+    .chunk = 3,
     .in_place = 12,
     .asked = 16,
     .copy = copy,

@@ -27,6 +27,7 @@
  *     #define IN_PLACE                          see gemm.h
  *     #define SLAB                              panels of MR rows by blocks of k that L2 keeps
  *     #define TILE_PANELS, TILE_STRIPS          of MR rows, of NR columns: a tile, at most
+ *     #define CHUNK                             see gemm.h
  *
  * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. */
 #ifndef GSI_KERNEL_GEMM_ISA_H
@@ -580,6 +581,7 @@ static const gsi_gemm_isa isa = {
     .m_tile = TILE_PANELS * MR,
     .n_tile = TILE_STRIPS * NR,
     .a_room = SLAB * MR_ROOM * GSI_KC,
+    .chunk = CHUNK,
     .in_place = IN_PLACE,
     .asked = ASKED,
     .copy = copy,

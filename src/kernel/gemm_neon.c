@@ -19,6 +19,7 @@
 #define SLAB          32
 #define TILE_PANELS   128
 #define TILE_STRIPS   32
+#define CHUNK         3
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

@@ -17,9 +17,6 @@
  * own width. */
 #include "kernel/gemm.h"
 
-/* Blocks, at least; more where b is transposed and there is room: else each row of b is a page. */
-enum { CHUNK = 3 };
-
 typedef struct plan {
     size_t panels, height;   /* of a's rows, as alike as can be: mr of them or less */
     bool in_place;           /* a is multiplied where it lies */
@@ -59,7 +56,8 @@ static plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_
     p.in_place = is_in_place(isa, g, m, n);
     p.group = g->a.transposed && !p.in_place ? GSI_GROUP : 1;
     const size_t room = isa->a_room / gsi_panel_room(isa);
-    p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, CHUNK) : CHUNK;
+    /* more where b is transposed and there is room: else each row of b is a page */
+    p.chunk = g->b.transposed ? gsi_max_size(room / p.panels, isa->chunk) : isa->chunk;
     p.chunk = gsi_min_size(p.chunk, blocks);
     const size_t slabs = gsi_parts(p.panels, room / p.chunk);
     p.slab = gsi_parts(p.panels, slabs);
