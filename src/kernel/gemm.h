@@ -74,13 +74,22 @@ typedef struct gsi_few {
 
 typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
 
+/* What finishing counts, lane by lane, of a tile: it is added up once. Vectors with fewer lanes
+ * take the first. */
+typedef struct gsi_lanes {
+    uint32_t zeros[GSI_LINE], low[GSI_LINE], small[GSI_LINE]; /* 0, below the limits */
+    uint32_t amax[GSI_LINE]; /* finite, as stored or not yet rounded */
+    uint64_t inf, nan;
+    uint64_t spare; /* zeros that are no elements */
+} gsi_lanes;
+
 typedef struct gsi_finish {
     gs_dtype dtype;
     size_t stride;             /* of c */
     float beta;                /* 0: c is not read */
     const float *column, *row; /* bias, one of them or none */
     gsi_limits limits;         /* of dtype */
-    gsi_counts *counts;        /* NULL: not asked for */
+    gsi_lanes *lanes;          /* NULL: nothing is counted */
 } gsi_finish;
 
 /* c = sums + bias + beta c, rounded, for m by n elements; sums is [mr][nr]. */

@@ -61,6 +61,7 @@ INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const
                 : "m"(*x), "x"(y[0]), "x"(y[1]));
 }
 
+INLINE vi max_i32(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INLINE bool reaches(vi x, int32_t limit) { return _mm256_movemask_ps((__m256)(x >= limit)) != 0; }
 
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)

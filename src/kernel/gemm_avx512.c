@@ -60,6 +60,7 @@ INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const
     }
 }
 
+INLINE vi max_i32(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 INLINE bool reaches(vi x, int32_t limit)
 {
     return _mm512_cmpge_epi32_mask((__m512i)x, _mm512_set1_epi32(limit)) != 0;

@@ -85,17 +85,17 @@ static void store(void *c, size_t i, float sum, const gsi_finish *f)
         ((uint16_t *)c)[i] = (uint16_t)code;
         stored = gsi_widen(code, row);
     }
-    if (!f->counts)
+    if (!f->lanes)
         return;
-    gsi_counts *n = f->counts;
+    gsi_lanes *n = f->lanes;
     const uint32_t mag = gsi_magnitude(u), top = gsi_magnitude(stored);
-    n->zero += mag == 0;
-    n->flushed += mag > 0 && mag < f->limits.flushed;
-    n->subnormal += mag >= f->limits.flushed && mag < f->limits.subnormal;
+    n->zeros[0] += mag == 0;
+    n->low[0] += mag < f->limits.flushed;
+    n->small[0] += mag < f->limits.subnormal;
     n->inf += top == GSI_F32_INF;
     n->nan += top > GSI_F32_INF;
-    if (top < GSI_F32_INF && top > n->amax)
-        n->amax = top;
+    if (top < GSI_F32_INF && top > n->amax[0])
+        n->amax[0] = top;
 }
 
 static void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)

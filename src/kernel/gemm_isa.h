@@ -13,7 +13,8 @@
  *     void add_row(vf *s, x, const vf *y, vecs, row)
  *                                               s[v] += *x y[v], in this row of a micro-tile; vecs
  *                                               and row are constants; if OWN_ADD_ROW is defined
- *     bool reaches(vi x, int32_t limit)         see tally.h
+ *     bool reaches(vi x, int32_t limit), vi max_i32(vi a, vi b)
+ *                                               see tally.h
  *     vf load(src, i, type, n)                  n elements from element i, as f32, then zeros
  *     void store(dst, type, u, n)               n elements, u their bits, no NaN but the canonical
  *
@@ -472,8 +473,17 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
+INLINE vi take(const uint32_t *lanes)
+{
+    vi x;
+    memcpy(&x, lanes, sizeof x);
+    return x;
+}
+
+INLINE void put(uint32_t *lanes, vi x) { memcpy(lanes, &x, sizeof x); }
+
 /* Inf and NaN among what has been stored, and the largest of the rest. */
-static TARGET tally count_large(const void *c, size_t m, size_t n, const gsi_finish *f)
+static TARGET void count_large(const void *c, size_t m, size_t n, const gsi_finish *f)
 {
     tally t = {0};
     for (size_t i = 0; i < m; i++)
@@ -481,7 +491,9 @@ static TARGET tally count_large(const void *c, size_t m, size_t n, const gsi_fin
             const vi u = (vi)load(c, i * f->stride + j, f->dtype, n - j);
             tally_large(&t, u & INT32_MAX, &f->limits);
         }
-    return t;
+    f->lanes->inf += lanes_sum(t.inf);
+    f->lanes->nan += lanes_sum(t.nan);
+    put(f->lanes->amax, max_i32(take(f->lanes->amax), t.amax));
 }
 
 /* -0 is what changes no number when it is added. n is a constant where it is NR. */
@@ -493,7 +505,13 @@ INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi
     const float *const row = f->row ? f->row : &none;
     const size_t row_step = f->row != NULL, stride = f->stride * gsi_size_of(type);
     char *row_of_c = c;
-    tally t = {.spare = counted ? (gsi_parts(n, WIDTH) * WIDTH - n) * m : 0};
+    gsi_lanes *const lanes = f->lanes;
+    tally t = {0};
+    if (counted) {
+        t.zeros = take(lanes->zeros);
+        t.low = take(lanes->low);
+        t.small = take(lanes->small);
+    }
     vf column[VECS];
     UNROLL for (size_t j = 0; j < NR; j += WIDTH) column[j / WIDTH] =
         f->column && j < n ? load(f->column, j, GS_F32, n - j) : splat(-0.0f);
@@ -513,20 +531,20 @@ INLINE void finish_any(void *c, const float *sums, size_t m, size_t n, const gsi
             if (counted) {
                 const vi mag = u & first_lanes(n - j) & INT32_MAX;
                 tally_small(&t, mag, &limits);
-                t.amax = larger(t.amax, mag);
+                t.amax = max_i32(t.amax, mag);
             }
         }
     }
     if (!counted)
         return;
-    if (__builtin_expect(reaches(t.amax, (int32_t)limits.overflow), 0)) {
-        const tally large = count_large(c, m, n, f);
-        t.inf = large.inf;
-        t.nan = large.nan;
-        t.amax = large.amax;
-        t.any = true;
-    }
-    tally_end(&t, f->counts, type, MR * NR < 1024);
+    put(lanes->zeros, t.zeros);
+    put(lanes->low, t.low);
+    put(lanes->small, t.small);
+    lanes->spare += (gsi_parts(n, WIDTH) * WIDTH - n) * m;
+    if (__builtin_expect(reaches(t.amax, (int32_t)limits.overflow), 0))
+        count_large(c, m, n, f);
+    else
+        put(lanes->amax, max_i32(take(lanes->amax), t.amax));
 }
 
 INLINE void finish_n(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f,
@@ -567,7 +585,7 @@ static TARGET __attribute__((noinline)) void finish_counted(void *c, const float
 
 static TARGET void finish(void *c, const float *sums, size_t m, size_t n, const gsi_finish *f)
 {
-    if (f->counts)
+    if (f->lanes)
         finish_counted(c, sums, m, n, f);
     else
         finish_any_type(c, sums, m, n, f, false);

@@ -39,6 +39,7 @@ INLINE vf mul_add(vf x, vf y, vf s)
     return (vf)vfmaq_f32((float32x4_t)s, (float32x4_t)x, (float32x4_t)y);
 }
 
+INLINE vi max_i32(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 INLINE bool reaches(vi x, int32_t limit) { return vmaxvq_s32((int32x4_t)x) >= limit; }
 
 INLINE vf load(const void *src, size_t i, gs_dtype type, size_t n)

@@ -222,19 +222,44 @@ static inline void ask_end(gsi_ahead *x, const run *r, const place_b *at, const 
 
 /* ---- the tile ---- */
 
-static gsi_finish finish_of(const gs_gemm *g, gsi_counts *counts)
+/* lanes NULL: nothing is counted. */
+static gsi_finish finish_of(const gs_gemm *g, gsi_lanes *lanes)
 {
     return (gsi_finish){.dtype = g->c.dtype,
                         .stride = g->c.stride,
                         .beta = g->beta,
                         .limits = gsi_limits_of(g->c.dtype),
-                        .counts = counts};
+                        .lanes = lanes};
+}
+
+/* The largest is rounded as all were. */
+static void add_lanes(gsi_counts *c, const gsi_lanes *lanes, gs_dtype type)
+{
+    uint64_t zeros = 0, low = 0, small = 0;
+    uint32_t amax = 0;
+    for (size_t i = 0; i < GSI_LINE; i++) {
+        zeros += lanes->zeros[i];
+        low += lanes->low[i];
+        small += lanes->small[i];
+        amax = lanes->amax[i] > amax ? lanes->amax[i] : amax;
+    }
+    if (type != GS_F32) {
+        const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+        amax = gsi_widen(gsi_narrow(amax, row, GSI_NEAREST, false), row);
+    }
+    c->zero += zeros - lanes->spare;
+    c->flushed += low - zeros;
+    c->subnormal += small - low;
+    c->inf += lanes->inf;
+    c->nan += lanes->nan;
+    c->amax = amax > c->amax ? amax : c->amax;
 }
 
 void gsi_tile_finish(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, const float *sums,
                      gsi_counts *counts)
 {
-    gsi_finish f = finish_of(g, counts);
+    gsi_lanes lanes = {0};
+    gsi_finish f = finish_of(g, counts ? &lanes : NULL);
     float bias[GSI_MICRO];
     if (g->bias) {
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
@@ -244,6 +269,8 @@ void gsi_tile_finish(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, cons
     }
     const size_t at = t.z * g->c.step + t.i0 * g->c.stride + t.j0;
     isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, t.m, t.n, &f);
+    if (counts)
+        add_lanes(counts, &lanes, g->c.dtype);
 }
 
 /* A slab of rows times a panel of b. */
@@ -304,6 +331,15 @@ static void run_panel(const run *r, place_b at)
     }
 }
 
+static void run_panels(const run *r)
+{
+    const gsi_tile t = r->t;
+    for (size_t first = t.block; first < t.end; first += r->p.chunk)
+        for (size_t slab = 0; slab < r->p.panels; slab += r->p.slab)
+            for (place_b at = {first, slab, first, 0}; at.j < t.n; at = next_panel(r, at))
+                run_panel(r, at);
+}
+
 /* ---- few rows ---- */
 
 /* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
@@ -333,8 +369,8 @@ static void finish_few(const run *r, const float *sums, size_t j, size_t n)
     r->isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, r->t.m, n, &f);
 }
 
-/* Few rows times a b that is stored column by column: few_width at a time, of a chunk of k. */
-static void run_columns(const run *r, size_t first)
+/* few_width columns at a time, of a chunk of k. */
+static void run_chunk(const run *r, size_t first)
 {
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
@@ -358,6 +394,13 @@ static void run_columns(const run *r, size_t first)
     }
     for (size_t block = first; block < end && whole < t.n; block++)
         run_panel(r, (place_b){.first = block, .block = block, .j = whole});
+}
+
+/* Few rows times a b that is stored column by column. */
+static void run_columns(const run *r)
+{
+    for (size_t first = r->t.block; first < r->t.end; first += r->p.chunk)
+        run_chunk(r, first);
 }
 
 /* Few rows times a b that is stored row by row: a few rows of b at a time, all columns of the tile,
@@ -392,12 +435,13 @@ static void run_rows(const run *r)
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *scratch,
                   gsi_counts *counts)
 {
+    gsi_lanes lanes = {0};
     run r = {.isa = isa,
              .g = g,
              .t = t,
              .p = make_plan(isa, g, t.m, t.n, t.end - t.block),
              .a = scratch,
-             .finish = finish_of(g, counts)};
+             .finish = finish_of(g, counts ? &lanes : NULL)};
     if (g->k > 0) { /* else they may be anything */
         r.a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.step);
         r.b_data = gsi_at(g->b.data, g->b.dtype, t.z * g->b.step);
@@ -411,17 +455,12 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);
     }
     const bool few = is_few(isa, g, t.m);
-    if (few && !g->b.transposed && t.n >= isa->nr) {
+    if (few && g->b.transposed)
+        run_columns(&r);
+    else if (few && t.n >= isa->nr)
         run_rows(&r);
-        return;
-    }
-    for (size_t first = t.block; first < t.end; first += r.p.chunk) {
-        if (few && g->b.transposed) {
-            run_columns(&r, first);
-            continue;
-        }
-        for (size_t slab = 0; slab < r.p.panels; slab += r.p.slab)
-            for (place_b at = {first, slab, first, 0}; at.j < t.n; at = next_panel(&r, at))
-                run_panel(&r, at);
-    }
+    else
+        run_panels(&r);
+    if (counts)
+        add_lanes(counts, &lanes, g->c.dtype);
 }

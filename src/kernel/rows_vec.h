@@ -136,7 +136,7 @@ INLINE sink sink_of(gsi_out out, tally *t)
 INLINE uint32_t sink_end(const sink *s)
 {
     if (s->out.counts)
-        tally_end(s->tally, s->out.counts, s->out.type, false);
+        tally_end(s->tally, s->out.counts, s->out.type);
     return gsi_top(rounded(lanes_max(s->top), s->out.type));
 }
 

@@ -1,6 +1,7 @@
 /* What numbers lose when they are stored, counted lane by lane: a template, after kernel/vec.h and
  *
  *     bool reaches(vi x, int32_t limit)         whether a lane is at least that
+ *     vi max_i32(vi a, vi b)
  *
  * Counts are of all below a limit; what lies between two limits is their difference. */
 #ifndef GSI_KERNEL_TALLY_H
@@ -9,8 +10,7 @@
 #include "kernel/kernel.h"
 
 typedef struct tally {
-    vi zeros, low, small; /* lanes below 1 and the limits, as f32 */
-    bool any;             /* whether there is an Inf or NaN */
+    vi zeros, low, small; /* lanes that are 0 and below the limits, as f32 */
     vi inf, nan;          /* stored as such */
     vi amax;              /* of what stays finite */
     size_t spare;         /* lanes that held no element but 0, as the caller counts them */
@@ -18,15 +18,9 @@ typedef struct tally {
 
 INLINE void tally_small(tally *t, vi mag, const gsi_limits *limits)
 {
-    t->zeros -= mag < 1;
+    t->zeros -= mag == 0;
     t->low -= mag < (int32_t)limits->flushed;
     t->small -= mag < (int32_t)limits->subnormal;
-}
-
-INLINE vi larger(vi x, vi y)
-{
-    const vi more = x > y;
-    return (x & more) | (y & ~more);
 }
 
 /* Where some may be Inf or NaN: magnitudes before rounding, or as they are stored. */
@@ -35,8 +29,7 @@ INLINE void tally_large(tally *t, vi mag, const gsi_limits *limits)
     const vi nan = mag > (int32_t)GSI_F32_INF, finite = mag < (int32_t)limits->overflow;
     t->nan -= nan;
     t->inf -= ~(nan | finite);
-    t->any = true;
-    t->amax = larger(t->amax, mag & finite);
+    t->amax = max_i32(t->amax, mag & finite);
 }
 
 /* mag: magnitudes before rounding. */
@@ -46,7 +39,7 @@ INLINE void tally_add(tally *t, vi mag, const gsi_limits *limits)
     if (__builtin_expect(reaches(mag, (int32_t)limits->overflow), 0))
         tally_large(t, mag, limits);
     else
-        t->amax = larger(t->amax, mag);
+        t->amax = max_i32(t->amax, mag);
 }
 
 INLINE uint32_t lanes_sum(vi x)
@@ -75,24 +68,17 @@ INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
     return gsi_widen(gsi_narrow(mag, row, GSI_NEAREST, false), row);
 }
 
-/* c->amax is of this type. brief, a constant: there were less than 1024 lanes in all, so that one
- * sum does for three. Most ends find no Inf, no NaN and no new maximum. */
-INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type, const bool brief)
+/* c->amax is of this type. */
+INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type)
 {
-    const uint32_t sums = brief ? lanes_sum(t->zeros + (t->low << 10) + (t->small << 20)) : 0;
-    const uint32_t zeros = brief ? sums & 1023 : lanes_sum(t->zeros);
-    const uint32_t low = brief ? sums >> 10 & 1023 : lanes_sum(t->low);
-    const uint32_t small = brief ? sums >> 20 : lanes_sum(t->small);
-    const uint32_t amax = lanes_max(t->amax);
+    const uint32_t zeros = lanes_sum(t->zeros), low = lanes_sum(t->low);
+    const uint32_t amax = rounded(lanes_max(t->amax), type);
     c->zero += zeros - t->spare;
     c->flushed += low - zeros;
-    c->subnormal += small - low;
-    if (t->any) {
-        c->inf += lanes_sum(t->inf);
-        c->nan += lanes_sum(t->nan);
-    }
-    if (amax > c->amax)
-        c->amax = rounded(amax, type);
+    c->subnormal += lanes_sum(t->small) - low;
+    c->inf += lanes_sum(t->inf);
+    c->nan += lanes_sum(t->nan);
+    c->amax = amax > c->amax ? amax : c->amax;
 }
 
 #endif
