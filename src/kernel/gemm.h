@@ -5,10 +5,10 @@
  *
  *     gemm_check.c  that the product can be made
  *     gemm.c        cuts c into tiles, or k, shares them out among the threads
- *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time
- *     gemm_pack.c   packs both
- *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c; gemm_isa.h, the template of the last three
- *                   what a tile is made of: copy, collect, transpose, multiply, finish
+ *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time; gemm_ask.h: what it
+ * asks of memory meanwhile gemm_few.c    one of few rows: b where it lies gemm_pack.c   packs both
+ *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c; gemm_isa*.h, the template of the last
+ * three what a tile is made of: copy, collect, transpose, multiply, finish
  *
  * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
  *

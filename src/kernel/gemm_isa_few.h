@@ -1,0 +1,149 @@
+/* Few rows: a part of gemm_isa.h. */
+#ifndef GSI_KERNEL_GEMM_ISA_FEW_H
+#define GSI_KERNEL_GEMM_ISA_FEW_H
+
+#include "kernel/gemm_isa_multiply.h"
+#include "kernel/gemm_isa_pack.h"
+
+/* m, type, p, half and wide are constants where these are inlined. */
+
+/* Column p of half a panel that is turned, times a[i * KC]. */
+INLINE void add_column(vf (*s)[VECS], const float *a, const turned *t, const size_t p,
+                       const gs_dtype type, const size_t m, const size_t half)
+{
+    UNROLL for (size_t v = 0; v < VECS / 2; v++)
+    {
+        const size_t to = half * (VECS / 2) + v;
+        const vf y = turned_at(&t[v], p, type);
+        UNROLL for (size_t i = 0; i < m; i++) s[i][to] = mul_add(splat(a[i * GSI_KC]), y, s[i][to]);
+    }
+}
+
+/* Columns are turned while those before them are multiplied, by halves: the core looks ahead no
+ * further than to some 100 sums that wait for those before them. Half a panel at a time, because
+ * the prefetcher follows 16 rows better than 32, and of rows some pages apart L1 keeps 8.
+ *
+ * wide: a panel, of which the first half is turned beforehand. Both share what is read of a, and
+ * short vectors need that many sums to keep up with memory. b is asked for a block ahead, to L2. */
+INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m, const size_t wide)
+{
+    enum { HALF = VECS / 2, AHEAD = 512 }; /* bytes: to L1, and soon enough */
+    const size_t size = gsi_size_of(type), row = x->b_stride * size, rows = (1 + wide) * NR / 2;
+    const size_t step = turned_at_once(type), half_step = step / 2, vecs = HALF + wide * HALF;
+    const char *const b = (const char *)x->b + wide * NR / 2 * row; /* what is turned on the way */
+    turned first[GSI_KC / TURNED_HALVES][HALF], both[2][HALF], *t = both[0], *next = both[1];
+    vf s[FEW][VECS];
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
+        splat(0);
+    size_t k = 0;
+    for (; wide && k + step <= x->k; k += step)
+        UNROLL for (size_t v = 0; v < HALF; v++)
+            turn(&first[k / step][v], gsi_at(x->b, type, v * WIDTH * x->b_stride + k), x->b_stride,
+                 type);
+    UNROLL for (size_t v = 0; v < HALF; v++) if (step <= x->k)
+        turn(&t[v], b + v * WIDTH * row, x->b_stride, type);
+    for (k = 0; k + step <= x->k; k += step) {
+        const size_t ahead = k * size + (wide ? GSI_KC * size : AHEAD);
+        const char *const soon = /* behind the rows' end, those below them */
+            (const char *)x->b + ahead + (ahead < x->left * size ? 0 : (rows - 1) * row);
+        UNROLL for (size_t half = 0; half < 2; half++)
+        {
+            if (k + 2 * step <= x->k)
+                UNROLL for (size_t v = 0; v < HALF; v++)
+                    turn_half(&next[v], b + (k + step) * size + (2 * v + half) * (WIDTH / 2) * row,
+                              x->b_stride, type, half);
+            UNROLL for (size_t p = half * half_step; p < (half + 1) * half_step; p++)
+            {
+                if (wide)
+                    add_column(s, x->a + k + p, first[k / step], p, type, m, 0);
+                add_column(s, x->a + k + p, t, p, type, m, wide);
+                UNROLL for (size_t r = p * rows / step; r < (p + 1) * rows / step; r++)
+                {
+                    if (wide)
+                        __builtin_prefetch(soon + r * row, 0, 2);
+                    else
+                        __builtin_prefetch(soon + r * row, 0, 3);
+                }
+            }
+        }
+        turned *const done = t;
+        t = next;
+        next = done;
+    }
+    for (; k < x->k; k += WIDTH)
+        UNROLL for (size_t half = 0; half <= wide; half++)
+        {
+            UNROLL for (size_t v = 0; v < HALF; v++)
+                turn_edge(&t[v], gsi_at(x->b, type, (half * NR / 2 + v * WIDTH) * x->b_stride + k),
+                          x->b_stride, type, WIDTH, x->k - k);
+            UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
+                add_column(s, x->a + k + p, t, p, GS_F32, m, half);
+        }
+    add_sums(x->sums, x->add ? x->sums : NULL, s, m, vecs);
+}
+
+/* A panel: rows of b, and x->sums, from column j. */
+INLINE void few_rows_panel(const gsi_few *x, size_t j, const gs_dtype type, const size_t m)
+{
+    const size_t row = x->b_stride * gsi_size_of(type);
+    const char *b = (const char *)x->b + j * gsi_size_of(type);
+    float *const sums = x->sums + j * MR;
+    vf s[FEW][VECS];
+    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
+        x->add ? load_whole(sums + i * NR + v * WIDTH) : splat(0);
+#pragma GCC unroll 4
+    for (size_t p = 0; p < x->k; p++, b += row) {
+        vf y[VECS];
+        UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load(b, v * WIDTH, type, WIDTH);
+        UNROLL for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN)
+            __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
+        UNROLL for (size_t i = 0; i < m; i++)
+        {
+            const vf a = splat(x->a[i * GSI_KC + p]);
+            UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
+        }
+    }
+    add_sums(sums, NULL, s, m, VECS);
+}
+
+INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
+{
+    for (size_t j = 0; j < x->n; j += NR)
+        few_rows_panel(x, j, type, m);
+}
+
+INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
+{
+    if (transposed)
+        few_columns(x, type, m, type != GS_F32 && FEW_WIDE);
+    else
+        few_rows(x, type, m);
+}
+
+/* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,
+ * and their sums in the strip's, where nobody reads them. */
+INLINE void few_m(const gsi_few *x, const gs_dtype type, const bool transposed)
+{
+    if (x->m == 1)
+        few(x, type, transposed, 1);
+    else if (x->m == 2)
+        few(x, type, transposed, 2);
+#if FEW > 4
+    else if (x->m > 4)
+        few(x, type, transposed, FEW);
+#endif
+    else
+        few(x, type, transposed, 4);
+}
+
+static TARGET void multiply_few(const gsi_few *x, gs_dtype type, bool transposed)
+{
+    if (type == GS_F32)
+        transposed ? few_m(x, GS_F32, true) : few_m(x, GS_F32, false);
+    else if (type == GS_F16)
+        transposed ? few_m(x, GS_F16, true) : few_m(x, GS_F16, false);
+    else
+        transposed ? few_m(x, GS_BF16, true) : few_m(x, GS_BF16, false);
+}
+
+#endif
