@@ -287,8 +287,13 @@ static void test_long_k(void)
         check_product(draw_product(m, n, k, 1, MODEST), 0, machine_count);
         check_product(draw_product(300, 33, 3 * GSI_KC + below(3), 1, LARGE), 0, machine_count);
     }
-    check_product(draw_product(1 + below(8), 30 + below(60), 21000 + below(500), 1, MODEST), 0,
-                  machine_count);
+    for (size_t i = 0; i < 6; i++) { /* few rows, b of every type, both ways */
+        product p;
+        do {
+            p = draw_product(1 + below(4), 30 + below(40), 21000 + below(500), 1, MODEST);
+        } while (p.g.b.dtype != types[i / 2] || p.g.b.transposed != (i % 2 == 1));
+        check_product(p, 0, machine_count);
+    }
 }
 
 static void test_skinny(void)
