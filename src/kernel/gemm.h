@@ -5,10 +5,13 @@
  *
  *     gemm_check.c  that the product can be made
  *     gemm.c        cuts c into tiles, or k, shares them out among the threads
- *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time; gemm_ask.h: what it
- * asks of memory meanwhile gemm_few.c    one of few rows: b where it lies gemm_pack.c   packs both
- *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c; gemm_isa*.h, the template of the last
- * three what a tile is made of: copy, collect, transpose, multiply, finish
+ *     gemm_tile.c   one tile: a's rows in slabs for L2, b a panel at a time
+ *     gemm_ask.h    what that asks of memory meanwhile
+ *     gemm_few.c    one tile of few rows: b where it lies
+ *     gemm_pack.c   packs both
+ *     gemm_c.c, gemm_avx2.c, gemm_avx512.c, gemm_neon.c
+ *                   what a tile is made of: copy, collect, transpose, multiply, finish
+ *     gemm_isa*.h   the template of the last three
  *
  * Packing turns f16 and bf16 into f32 and gathers patches, so that multiply knows one type:
  *
@@ -59,8 +62,8 @@ typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, s
                              const float *b, size_t m, size_t n, size_t k, const gsi_ahead *ahead);
 
 /* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
- * asks for what follows itself. Where b is transposed, few_width columns times a block of k; else
- * whole panels, whose sums follow each other, times a few k, of which the sums go
+ * asks for what follows itself. Where b is transposed, n columns, few_width or nr / 2, times a
+ * block of k; else whole panels, whose sums follow each other, times a few k, of which the sums go
  * on. */
 typedef struct gsi_few {
     float *sums;    /* [mr][nr], or as many as there are panels */
@@ -74,8 +77,8 @@ typedef struct gsi_few {
 
 typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
 
-/* What finishing counts, lane by lane, of a tile: it is added up once. Vectors with fewer lanes
- * take the first. */
+/* What finishing counts, lane by lane, over many micro-tiles. Vectors with fewer lanes take the
+ * first. */
 typedef struct gsi_lanes {
     uint32_t zeros[GSI_LINE], low[GSI_LINE], small[GSI_LINE]; /* 0, below the limits */
     uint32_t amax[GSI_LINE]; /* finite, as stored or not yet rounded */
@@ -100,7 +103,7 @@ typedef struct gsi_gemm_isa {
     size_t mr, nr, mr_room; /* of a micro-tile; mr_room >= mr */
     size_t m_tile, n_tile;  /* at most, of a tile */
     size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
-    size_t chunk;           /* blocks of k packed at a time, at least: then sums are put by */
+    size_t chunk;           /* blocks of k after which sums are put by; more if there is room */
     size_t in_place;        /* columns of a are read where they lie for at most so many panels */
     size_t asked;           /* lines to L1 every 16 k: 4, 8 or 16, one a row at least */
     gsi_copy_fn *copy;
@@ -109,7 +112,7 @@ typedef struct gsi_gemm_isa {
     gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
     gsi_few_fn *multiply_few;                          /* NULL: there is none */
     size_t few;                                        /* rows it takes, at most mr */
-    size_t few_width[2]; /* columns of a transposed b, nr or nr / 2: of f32, of halves */
+    size_t few_width[2]; /* columns of a transposed b, nr / 2 or nr: of f32, of halves */
     gsi_finish_fn *finish;
 } gsi_gemm_isa;
 

@@ -29,19 +29,21 @@ static void finish_few(const gsi_run *r, const float *sums, size_t j, size_t n)
     r->isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, r->t.m, n, &f);
 }
 
-/* few_width columns at a time, of a chunk of k. */
+/* few_width columns at a time, and nr / 2 where that is too wide, of a chunk of k. */
 static void run_chunk(const gsi_run *r, size_t first)
 {
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const size_t end = gsi_min_size(first + r->p.chunk, t.end);
-    const size_t width = isa->few_width[g->b.dtype != GS_F32], whole = t.n / width * width;
+    const size_t most = isa->few_width[g->b.dtype != GS_F32];
+    const size_t whole = t.n / (isa->nr / 2) * (isa->nr / 2);
     const size_t micro = isa->mr * isa->nr, room = isa->mr * GSI_KC;
-    for (size_t block = first; block < end; block++)
+    for (size_t block = first; block < end && whole > 0; block++)
         gsi_pack_few(isa, r->a + (block - first) * room, &g->a, r->a_data, t.i0, t.m,
                      block * GSI_KC, gsi_min_size(g->k - block * GSI_KC, GSI_KC));
-    for (size_t j = 0; j < whole; j += width) {
+    for (size_t j = 0, width; j < whole; j += width) {
+        width = gsi_min_size(most, whole - j);
         float *const sums = r->sums + (r->p.strips == 1 ? 0 : j / isa->nr * micro) + j % isa->nr;
         for (size_t block = first; block < end; block++) {
             const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);

@@ -5,7 +5,7 @@
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define MR_ROOM                           MR or more: from column to column of a panel of a
  *     #define FEW                               rows multiplied straight from b's memory
- *     #define FEW_WIDE                          1: by whole panels of transposed halves, see below
+ *     #define FEW_WIDE                          1: of transposed halves, by panels (gemm_isa_few.h)
  *     #define STEP                              k in a turn of the loop: 4 or 8
  *     #define ASKS_A                            1: a's panels are asked for on their way from L2
  *

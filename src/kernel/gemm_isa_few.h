@@ -114,10 +114,12 @@ INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)
 
 INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, const size_t m)
 {
-    if (transposed)
-        few_columns(x, type, m, type != GS_F32 && FEW_WIDE);
-    else
+    if (!transposed)
         few_rows(x, type, m);
+    else if (FEW_WIDE && type != GS_F32 && x->n == NR)
+        few_columns(x, type, m, 1);
+    else
+        few_columns(x, type, m, 0);
 }
 
 /* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,

@@ -10,6 +10,8 @@ INLINE vi first_lanes(size_t n)
     return lane < (int32_t)(n < WIDTH ? n : WIDTH);
 }
 
+_Static_assert(WIDTH <= GSI_LINE, "gsi_lanes has room for a vector");
+
 INLINE vi take(const uint32_t *lanes)
 {
     vi x;

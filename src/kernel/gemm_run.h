@@ -34,7 +34,7 @@ typedef struct gsi_place {
     size_t first, slab, block, j;
 } gsi_place;
 
-/* Whether b is multiplied as it lies in memory: then gemm_few.c makes the tile. */
+/* Whether b is multiplied as it lies in memory, see gemm_few.c. */
 static inline bool gsi_is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 {
     return m <= isa->few && g->k > 0 && !g->b.patches && !g->b.group;

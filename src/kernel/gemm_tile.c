@@ -1,6 +1,6 @@
 /* One tile of a product, on one thread.
  *
- *     for each chunk of k                          some blocks, or all if a's rows are few
+ *     for each chunk of k                          isa->chunk blocks or more
  *         for each slab of rows
  *             for each panel of b's columns
  *                 for each block of the chunk
