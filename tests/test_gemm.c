@@ -622,7 +622,8 @@ static void test_callers_threads(void)
     gs_context_free(machines[last].ctx);
 }
 
-/* Scratch for a larger product does; it ends at an unmapped page. */
+/* Scratch for a larger product does, and for one that is not transposed; it ends at an unmapped
+ * page. */
 static void test_serial(void)
 {
     open_machines();
@@ -636,6 +637,8 @@ static void test_serial(void)
         larger.m += below(60);
         larger.n += below(60);
         larger.k += below(900);
+        if (one_in(2))
+            larger.a.transposed = larger.b.transposed = false;
         float *scratch = place(C_OLD, gsi_gemm_scratch(ctx, &larger) * sizeof *scratch, true);
         unsigned char *c[2] = {place(C_WANT, p.c_bytes, true), place(C_GOT, p.c_bytes, true)};
         memset(c[0], 0, p.c_bytes);

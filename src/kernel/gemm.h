@@ -173,7 +173,7 @@ gs_status gsi_gemm_check(gs_error *error, const gs_gemm *g);
 
 /* The product on the caller's thread, for use inside a parallel loop: nothing is checked, nothing
  * allocated; scratch[gsi_gemm_scratch()] is aligned to GSI_ALIGN, and does for products with a
- * smaller m, n or k, too. */
+ * smaller m, n or k, too, and for transposed matrices where g's are not. */
 size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g); /* floats */
 void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch);
 
