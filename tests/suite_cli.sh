@@ -250,6 +250,9 @@ check "bench step, phases" prints '^decide +[0-9.]+ +[0-9.]+$' bench step $step
 check "bench step, memory" prints '^half_copies +1.34$' bench step $step
 check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step --json
 check "bench step --json is JSON" is_json "$tmp/out"
+check "bench step --json, telemetry" grep -Eq '"telemetry_share": [-0-9.e]+,$' "$tmp/out"
+check "bench step --json, all with telemetry" prints '"telemetry_share": null,$' bench step $step \
+    --telemetry --json
 check "bench step in fp32" prints '"half_copies": 0,$' bench step $step --precision fp32 --json
 check "bench step, telemetry" prints '^cnn in bf16, O1: ' bench step --model cnn --batch 2 --seconds 0 \
     --threads 1 --precision bf16 --mode O1 --telemetry

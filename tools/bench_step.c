@@ -180,6 +180,18 @@ static double scaler_share(const bench *b)
     return (with[GS_PHASE_DECIDE] + fmax(scan, 0)) / b->seconds[ASKED];
 }
 
+/* What telemetry takes, phase by phase: a phase, being shorter than a step, is more often left in
+ * peace by neighbours. NaN: all steps have it. */
+static double telemetry_share(const bench *b)
+{
+    double more = 0;
+    if (!is_run(b, TELEMETRY))
+        return (double)NAN;
+    for (int i = 0; i < GS_PHASE_COUNT; i++)
+        more += b->least[TELEMETRY][i] - b->least[ASKED][i];
+    return more / b->seconds[ASKED];
+}
+
 static int by_size(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -285,6 +297,7 @@ static void print_text(const bench *b)
     t = cli_table_new((const char *const[]){"<what it costs", ">%", NULL});
     add_cost(t, "loss scaling, by phases", scaler_share(b));
     add_cost(t, "loss scaling, whole steps", longer(b, ASKED, NO_SCALER));
+    add_cost(t, "telemetry, by phases", telemetry_share(b));
     add_cost(t, "telemetry, whole steps", longer(b, TELEMETRY, ASKED));
     add_cost(t, "recomputation, whole steps", longer(b, ASKED, KEPT));
     add_cost(t, "waiting for the loader", b->data ? b->waited / b->all : (double)NAN);
@@ -331,6 +344,7 @@ static void print_json(const bench *b)
     put_double(&j, "of_peak", b->peak ? b->peak_seconds / seconds : (double)NAN);
     put_double(&j, "scaler_share", scaler_share(b));
     put_double(&j, "scaler_longer", longer(b, ASKED, NO_SCALER));
+    put_double(&j, "telemetry_share", telemetry_share(b));
     put_double(&j, "telemetry_longer", longer(b, TELEMETRY, ASKED));
     put_double(&j, "recompute_longer", longer(b, ASKED, KEPT));
     put_double(&j, "loader_share", b->data ? b->waited / b->all : (double)NAN);
