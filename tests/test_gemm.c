@@ -299,10 +299,10 @@ static void test_long_k(void)
 static void test_skinny(void)
 {
     open_machines();
-    for (size_t m = 1; m <= 16; m++)
+    for (size_t m = 1; m <= GSI_FEW_ROWS + 1; m++)
         for (size_t i = 0; i < machine_count; i++)
             check_product(draw_product(m, 1 + below(120), 1 + below(900), 1, MODEST), i, i + 1);
-    for (size_t m = 1; m <= 9; m++) /* more than a tile is wide */
+    for (size_t m = 1; m <= GSI_FEW_ROWS; m += 1 + m / 8) /* more than a tile is wide */
         check_product(draw_product(m, 2000 + below(3000), 1 + below(60), 1, MODEST), 0,
                       machine_count);
 }
@@ -630,7 +630,7 @@ static void test_serial(void)
     for (size_t i = 0; i < 60 / LESS; i++) {
         const bool wide = one_in(4);
         const size_t tall = one_in(4) ? 400 : 60;
-        const size_t m = 1 + below(wide ? 9 : tall), n = 1 + below(wide ? 5000 : 60);
+        const size_t m = 1 + below(wide ? GSI_FEW_ROWS + 1 : tall), n = 1 + below(wide ? 5000 : 60);
         product p = draw_product(m, n, 1 + below(500), 1 + below(3), LARGE);
         const gs_context *ctx = machines[i % machine_count].ctx;
         gs_gemm larger = p.g;

@@ -53,6 +53,7 @@ static const shape shapes[] = {
     {"skinny", "skinny 1 dx", 1, 4096, 4096, DX},
     {"skinny", "skinny 4 dx", 4, 4096, 4096, DX},
     {"skinny", "skinny 8 dx", 8, 4096, 4096, DX},
+    {"skinny", "skinny 16 dx", 16, 4096, 4096, DX},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0], PASSES = 5 };
 

@@ -127,8 +127,8 @@ size_t gsi_gemm_scratch(const gs_context *ctx, const gs_gemm *g)
     const gsi_gemm_isa *isa = gsi_gemm_isa_for(ctx->cpu);
     const size_t of_tiles =
         gsi_tile_scratch(isa, g, gsi_min_size(g->m, isa->m_tile), gsi_min_size(g->n, isa->n_tile));
-    const size_t of_runs = gsi_tile_scratch(isa, g, gsi_min_size(g->m, gsi_max_size(isa->few, 1)),
-                                            gsi_min_size(g->n, GSI_RUN));
+    const size_t of_runs =
+        gsi_tile_scratch(isa, g, gsi_min_size(g->m, GSI_FEW_ROWS), gsi_min_size(g->n, GSI_RUN));
     return gsi_max_size(of_tiles, of_runs); /* a smaller product may have few rows */
 }
 

@@ -63,16 +63,16 @@ typedef void gsi_multiply_fn(float *sums, const float *before, const float *a, s
 
 /* The same for few rows, straight from b's memory: packing would take longer than multiplying. It
  * asks for what follows itself. Where b is transposed, n columns, few_width or nr / 2, times a
- * block of k; else whole panels, whose sums follow each other, times a few k, of which the sums go
- * on. */
+ * block of k; else whole panels, whose sums follow each other, times a few k. */
 typedef struct gsi_few {
-    float *sums;    /* [mr][nr], or as many as there are panels */
-    const float *a; /* rows: a[i * KC + k] */
-    const void *b;  /* as stored, transposed or not */
+    float *sums;         /* [mr][nr], or as many as there are panels */
+    const float *before; /* as above */
+    const float *so_far; /* sums of the block that go on, if b is not transposed; NULL: none */
+    const float *a;      /* rows: a[i * KC + k] */
+    const void *b;       /* as stored, transposed or not */
     size_t b_stride;
     size_t m, n, k; /* m <= few */
     size_t left;    /* of g->k from here on */
-    bool add;       /* to what is there */
 } gsi_few;
 
 typedef void gsi_few_fn(const gsi_few *x, gs_dtype type, bool transposed);
@@ -111,7 +111,7 @@ typedef struct gsi_gemm_isa {
     gsi_transpose_fn *transpose;
     gsi_multiply_fn *multiply_rows, *multiply_columns; /* by the layout of a's panels */
     gsi_few_fn *multiply_few;                          /* NULL: there is none */
-    size_t few;                                        /* rows it takes, at most mr */
+    size_t few;                                        /* rows it takes at a time, at most mr */
     size_t few_width[2]; /* columns of a transposed b, nr / 2 or nr: of f32, of halves */
     gsi_finish_fn *finish;
 } gsi_gemm_isa;
@@ -153,7 +153,7 @@ static inline size_t gsi_blocks(const gs_gemm *g) { return g->k > 0 ? (g->k - 1)
 
 /* Whether m rows are few and b lies row by row: then it is read in runs as long as a tile is wide,
  * at most GSI_RUN columns, a page of halves or two of f32. */
-enum { GSI_RUN = 2048 };
+enum { GSI_FEW_ROWS = 32, GSI_RUN = 2048 };
 bool gsi_reads_rows(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m);
 
 /* Floats of scratch for tiles of m by n at most. */

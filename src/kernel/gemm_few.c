@@ -2,31 +2,37 @@
  * once, in its own width. What is left of columns at the right is a panel like any other. */
 #include "kernel/gemm_run.h"
 
-/* n columns from j, of rows [k0, k0 + k), straight from b's memory. */
-static gsi_few few_of(const gsi_run *r, float *sums, const float *a, size_t k0, size_t k, size_t j,
+/* Rows of panel p. */
+static size_t rows_of(const gsi_run *r, size_t p)
+{
+    return gsi_min_size(r->t.m - p * r->p.height, r->p.height);
+}
+
+/* Panel p, packed at a, times n columns from j of rows [k0, k0 + k), straight from b's memory. */
+static gsi_few few_of(const gsi_run *r, size_t p, const float *a, size_t k0, size_t k, size_t j,
                       size_t n)
 {
     const gs_matrix *b = &r->g->b;
     const size_t at = b->transposed ? j * b->stride + k0 : k0 * b->stride + j;
-    return (gsi_few){.sums = sums,
-                     .a = a,
+    return (gsi_few){.a = a,
                      .b = gsi_at(r->b_data, b->dtype, at),
                      .b_stride = b->stride,
-                     .m = r->t.m,
+                     .m = rows_of(r, p),
                      .n = n,
                      .k = k,
                      .left = r->g->k - k0};
 }
 
-/* n columns from j, whose sums are known. */
-static void finish_few(const gsi_run *r, const float *sums, size_t j, size_t n)
+/* Panel p, n columns from j, whose sums are known. */
+static void finish_few(const gsi_run *r, const float *sums, size_t p, size_t j, size_t n)
 {
     const gs_gemm *g = r->g;
-    const size_t at = r->t.z * g->c.step + r->t.i0 * g->c.stride + r->t.j0 + j;
+    const size_t i = p * r->p.height;
+    const size_t at = r->t.z * g->c.step + (r->t.i0 + i) * g->c.stride + r->t.j0 + j;
     gsi_finish f = r->finish;
-    f.row = g->bias && g->bias_per_row ? r->bias : NULL;
+    f.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
     f.column = g->bias && !g->bias_per_row ? r->bias + j : NULL;
-    r->isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, r->t.m, n, &f);
+    r->isa->finish((char *)g->c.data + at * gsi_size_of(g->c.dtype), sums, rows_of(r, p), n, &f);
 }
 
 /* few_width columns at a time, and nr / 2 where that is too wide, of a chunk of k. */
@@ -47,12 +53,13 @@ static void run_chunk(const gsi_run *r, size_t first)
         float *const sums = r->sums + (r->p.strips == 1 ? 0 : j / isa->nr * micro) + j % isa->nr;
         for (size_t block = first; block < end; block++) {
             const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
-            gsi_few x = few_of(r, sums, r->a + (block - first) * room, k0, k, t.j0 + j, width);
-            x.add = block > t.block;
+            gsi_few x = few_of(r, 0, r->a + (block - first) * room, k0, k, t.j0 + j, width);
+            x.sums = sums;
+            x.before = block > t.block ? sums : NULL;
             isa->multiply_few(&x, g->b.dtype, true);
         }
         if (end == t.end)
-            finish_few(r, sums, j, width);
+            finish_few(r, sums, 0, j, width);
     }
     for (size_t block = first; block < end && whole < t.n; block++)
         gsi_run_panel(r, (gsi_place){.first = block, .block = block, .j = whole});
@@ -64,31 +71,38 @@ void gsi_run_columns(const gsi_run *r)
         run_chunk(r, first);
 }
 
-/* A few rows of b at a time, all columns of the tile, so that memory is read in long runs. Sums of
- * a block lie behind those of all. */
+/* A few rows of b at a time, all columns of the tile, so that memory is read in long runs; every
+ * panel of a is multiplied by them before they leave L2. Sums lie [panels][whole][mr][nr], those of
+ * the last columns behind them; in another such array those of a block, until it ends. */
 void gsi_run_rows(const gsi_run *r)
 {
     enum { AT_ONCE = 8 };
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
-    const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr;
-    float *const of_block = r->sums + r->p.strips * micro;
+    const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr, room = isa->mr * GSI_KC;
+    float *const of_block = r->sums + r->p.strips * r->p.panels * micro;
     for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
-        gsi_pack_few(isa, r->a, &g->a, r->a_data, t.i0, t.m, k0, k);
-        for (size_t p = 0; p < k; p += AT_ONCE) {
-            gsi_few x = few_of(r, of_block, r->a + p, k0 + p, gsi_min_size(k - p, AT_ONCE), t.j0,
-                               whole * isa->nr);
-            x.add = p > 0;
-            isa->multiply_few(&x, g->b.dtype, false);
-        }
-        for (size_t s = 0; s < whole * micro; s += micro)
-            for (size_t i = s; i < s + t.m * isa->nr; i++)
-                r->sums[i] = block > t.block ? r->sums[i] + of_block[i] : of_block[i];
+        for (size_t p = 0; p < r->p.panels; p++)
+            gsi_pack_few(isa, r->a + p * room, &g->a, r->a_data, t.i0 + p * r->p.height,
+                         rows_of(r, p), k0, k);
+        for (size_t at = 0; at < k; at += AT_ONCE)
+            for (size_t p = 0; p < r->p.panels; p++) {
+                float *const sums = r->sums + p * whole * micro;
+                float *const part = of_block + p * whole * micro;
+                const bool ends = at + AT_ONCE >= k;
+                gsi_few x = few_of(r, p, r->a + p * room + at, k0 + at,
+                                   gsi_min_size(k - at, AT_ONCE), t.j0, whole * isa->nr);
+                x.so_far = at > 0 ? part : NULL;
+                x.sums = ends ? sums : part;
+                x.before = ends && block > t.block ? sums : NULL;
+                isa->multiply_few(&x, g->b.dtype, false);
+            }
         if (t.n % isa->nr)
             gsi_run_panel(r, (gsi_place){.first = block, .block = block, .j = whole * isa->nr});
     }
-    for (size_t s = 0; s < whole; s++)
-        finish_few(r, r->sums + s * micro, s * isa->nr, isa->nr);
+    for (size_t p = 0; p < r->p.panels; p++)
+        for (size_t s = 0; s < whole; s++)
+            finish_few(r, r->sums + (p * whole + s) * micro, p, s * isa->nr, isa->nr);
 }

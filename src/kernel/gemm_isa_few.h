@@ -79,18 +79,18 @@ INLINE void few_columns(const gsi_few *x, const gs_dtype type, const size_t m, c
             UNROLL for (size_t p = 0; p < WIDTH; p++) if (k + p < x->k)
                 add_column(s, x->a + k + p, t, p, GS_F32, m, half);
         }
-    add_sums(x->sums, x->add ? x->sums : NULL, s, m, vecs);
+    add_sums(x->sums, x->before, s, m, vecs);
 }
 
-/* A panel: rows of b, and x->sums, from column j. */
+/* A panel: rows of b, and all sums, from column j. */
 INLINE void few_rows_panel(const gsi_few *x, size_t j, const gs_dtype type, const size_t m)
 {
     const size_t row = x->b_stride * gsi_size_of(type);
     const char *b = (const char *)x->b + j * gsi_size_of(type);
-    float *const sums = x->sums + j * MR;
+    const float *const so_far = x->so_far ? x->so_far + j * MR : NULL;
     vf s[FEW][VECS];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
-        x->add ? load_whole(sums + i * NR + v * WIDTH) : splat(0);
+        so_far ? load_whole(so_far + i * NR + v * WIDTH) : splat(0);
 #pragma GCC unroll 4
     for (size_t p = 0; p < x->k; p++, b += row) {
         vf y[VECS];
@@ -103,7 +103,7 @@ INLINE void few_rows_panel(const gsi_few *x, size_t j, const gs_dtype type, cons
             UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
         }
     }
-    add_sums(sums, NULL, s, m, VECS);
+    add_sums(x->sums + j * MR, x->before ? x->before + j * MR : NULL, s, m, VECS);
 }
 
 INLINE void few_rows(const gsi_few *x, const gs_dtype type, const size_t m)

@@ -6,7 +6,7 @@
 
 /* How a tile is cut, and the room that takes. */
 typedef struct gsi_plan {
-    size_t panels, height;   /* of a's rows, as alike as can be: mr of them or less */
+    size_t panels, height;   /* of a's rows: mr of them or less */
     bool in_place;           /* a is multiplied where it lies */
     size_t group;            /* panels of a packed at a time */
     size_t chunk, slab;      /* blocks and panels packed at a time */
@@ -37,7 +37,8 @@ typedef struct gsi_place {
 /* Whether b is multiplied as it lies in memory, see gemm_few.c. */
 static inline bool gsi_is_few(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m)
 {
-    return m <= isa->few && g->k > 0 && !g->b.patches && !g->b.group;
+    const size_t most = g->b.transposed || isa->few == 0 ? isa->few : GSI_FEW_ROWS;
+    return m <= most && g->k > 0 && !g->b.patches && !g->b.group;
 }
 
 /* A slab of rows times a panel of b. */

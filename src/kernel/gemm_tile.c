@@ -36,8 +36,12 @@ static bool is_in_place(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, siz
 static gsi_plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, size_t n,
                           size_t blocks)
 {
-    gsi_plan p = {.panels = gsi_parts(m, isa->mr)};
-    p.height = gsi_parts(m, p.panels);
+    const bool rows = gsi_reads_rows(isa, g, m);
+    const size_t strips = gsi_parts(n, isa->nr);
+    /* Of a smaller m, which has more panels if its rows are few. */
+    const size_t few = isa->few ? gsi_parts(gsi_min_size(m, GSI_FEW_ROWS), isa->few) : 0;
+    gsi_plan p = {.panels = rows ? few : gsi_parts(m, isa->mr)};
+    p.height = rows ? isa->few : gsi_parts(m, p.panels); /* else as alike as can be */
     p.in_place = is_in_place(isa, g, m, n);
     p.group = g->a.transposed && !p.in_place ? GSI_GROUP : 1;
     const size_t room = isa->a_room / gsi_panel_room(isa);
@@ -50,11 +54,10 @@ static gsi_plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, s
         p.bits--;
     p.parts = gsi_parts(isa->nr, g->b.transposed ? 16 : GSI_ALIGN / gsi_size_of(g->b.dtype))
               << p.bits;
-    const bool rows = gsi_reads_rows(isa, g, m);
-    p.strips = p.chunk == blocks && !rows ? 1 : gsi_parts(n, isa->nr);
-    p.a = gsi_min_size(p.panels * blocks, room) * gsi_panel_room(isa);
-    p.b = (slabs == 1 ? 1 : gsi_parts(n, isa->nr) * p.chunk) * isa->nr * GSI_KC;
-    p.sums = gsi_max_size(p.strips * p.panels, 2 * gsi_parts(n, isa->nr)) * isa->mr * isa->nr;
+    p.strips = p.chunk == blocks && !rows ? 1 : strips;
+    p.a = gsi_min_size(gsi_max_size(p.panels, few) * blocks, room) * gsi_panel_room(isa);
+    p.b = (slabs == 1 ? 1 : strips * p.chunk) * isa->nr * GSI_KC;
+    p.sums = gsi_max_size(p.strips * p.panels, 2 * strips * few) * isa->mr * isa->nr;
     p.bias = gsi_parts(gsi_max_size(m, n), isa->nr) * isa->nr;
     return p;
 }
