@@ -715,7 +715,7 @@ static void check_mse(void)
 int main(int argc, char **argv)
 {
     static const test_case cases[] = {
-#define X(name, inputs, class) {#name, check_##name},
+#define X(name, class) {#name, check_##name},
         GS_OPS(X)
 #undef X
     };

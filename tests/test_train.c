@@ -476,7 +476,7 @@ static void test_autocast(void)
                  {"mul", GS_CLASS_WIDEST},       {"relu", GS_CLASS_AS_IS},
                  {"gelu", GS_CLASS_AS_IS},       {"dropout", GS_CLASS_AS_IS},
                  {"fake_quant", GS_CLASS_AS_IS}, {"max_pool", GS_CLASS_AS_IS},
-                 {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_AS_IS},
+                 {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_STORED},
                  {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS},
                  {"recompute", GS_CLASS_AS_IS}};
     CHECK(sizeof table / sizeof table[0] == GS_OP_COUNT);

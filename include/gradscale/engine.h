@@ -30,8 +30,10 @@ extern "C" {
  *
  *             O0     O1      O2, O3
  *   LOW       f32    half    half         products: inputs are cast
+ *   STORED    f32    f32     half         as the mode stores weights: a table that is looked up
  *   F32       f32    f32     as its input computed in f32 in any case
  *   WIDEST    the widest of its inputs
+ *   AS_IS     the type of its input
  *
  * O1 reads f32 weights through a half copy that is made once a step. In O2 all but the norms'
  * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
@@ -42,50 +44,39 @@ extern "C" {
  * embeddings. */
 typedef enum gs_class {
     GS_CLASS_LOW,
+    GS_CLASS_STORED,
     GS_CLASS_F32,
     GS_CLASS_WIDEST,
-    GS_CLASS_AS_IS /* the type of its input */
+    GS_CLASS_AS_IS
 } gs_class;
 
-#define GS_MODES(X) \
-    X(O0, "O0")     \
-    X(O1, "O1")     \
-    X(O2, "O2")     \
-    X(O3, "O3")
+typedef enum gs_mode { GS_O0, GS_O1, GS_O2, GS_O3, GS_MODE_COUNT } gs_mode;
 
-typedef enum gs_mode {
-#define X(id, name) GS_##id,
-    GS_MODES(X)
-#undef X
-        GS_MODE_COUNT
-} gs_mode;
-
-/*     name         inputs  class */
-#define GS_OPS(X)            \
-    X(cast, 1, AS_IS)        \
-    X(reshape, 1, AS_IS)     \
-    X(linear, 3, LOW)        \
-    X(matmul, 2, LOW)        \
-    X(conv2d, 3, LOW)        \
-    X(attention, 1, LOW)     \
-    X(embedding, 1, AS_IS)   \
-    X(recompute, 1, AS_IS)   \
-    X(add, 2, WIDEST)        \
-    X(mul, 2, WIDEST)        \
-    X(relu, 1, AS_IS)        \
-    X(gelu, 1, AS_IS)        \
-    X(dropout, 1, AS_IS)     \
-    X(fake_quant, 1, AS_IS)  \
-    X(max_pool, 1, AS_IS)    \
-    X(avg_pool, 1, AS_IS)    \
-    X(layernorm, 3, F32)     \
-    X(batchnorm, 3, F32)     \
-    X(softmax, 1, F32)       \
-    X(cross_entropy, 1, F32) \
-    X(mse, 2, F32)
+#define GS_OPS(X)         \
+    X(cast, AS_IS)        \
+    X(reshape, AS_IS)     \
+    X(linear, LOW)        \
+    X(matmul, LOW)        \
+    X(conv2d, LOW)        \
+    X(attention, LOW)     \
+    X(embedding, STORED)  \
+    X(recompute, AS_IS)   \
+    X(add, WIDEST)        \
+    X(mul, WIDEST)        \
+    X(relu, AS_IS)        \
+    X(gelu, AS_IS)        \
+    X(dropout, AS_IS)     \
+    X(fake_quant, AS_IS)  \
+    X(max_pool, AS_IS)    \
+    X(avg_pool, AS_IS)    \
+    X(layernorm, F32)     \
+    X(batchnorm, F32)     \
+    X(softmax, F32)       \
+    X(cross_entropy, F32) \
+    X(mse, F32)
 
 typedef enum gs_op {
-#define X(name, inputs, class) GS_OP_##name,
+#define X(name, class) GS_OP_##name,
     GS_OPS(X)
 #undef X
         GS_OP_COUNT

@@ -1,17 +1,21 @@
 /* Autocast: which type an operation computes in, and the casts that get it there. */
 #include "engine/engine.h"
 
-/* The type that LOW operations want. */
-static gs_dtype low_type(const gs_tape *t)
+static gs_dtype operand_type(const gs_tape *t, gs_op op, gs_dtype is)
 {
-    return t->config.mode == GS_O0 ? GS_F32 : t->config.half;
+    switch (gs_op_class(op)) {
+    case GS_CLASS_LOW:
+        return t->config.mode == GS_O0 ? GS_F32 : t->config.half;
+    case GS_CLASS_STORED:
+        return t->config.mode <= GS_O1 ? is : t->config.half;
+    default:
+        return is;
+    }
 }
 
-gs_dtype gsi_result_type(const gs_tape *t, gs_class class, gs_dtype a, gs_dtype b)
+gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b)
 {
-    switch (class) {
-    case GS_CLASS_LOW:
-        return low_type(t);
+    switch (gs_op_class(op)) {
     case GS_CLASS_F32:
         return t->config.mode <= GS_O1 ? GS_F32 : a;
     case GS_CLASS_WIDEST:
@@ -33,10 +37,12 @@ static gs_value *copy_of(gs_tape *t, gs_value *x)
     return v;
 }
 
-gs_value *gsi_low(gs_tape *t, gs_value *x)
+gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
 {
-    const gs_dtype want = low_type(t);
-    if (gsi_poisoned(t, x) || x->dtype == want)
+    if (gsi_poisoned(t, x))
+        return &t->poison;
+    const gs_dtype want = operand_type(t, op, x->dtype);
+    if (x->dtype == want)
         return x;
     if (!x->low) {
         const bool has_copy = x->weight && x->weight->copy && x->weight->copy_dtype == want;

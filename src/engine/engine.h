@@ -116,10 +116,10 @@ static inline void gsi_keep(gs_value *v) { gsi_root(v)->kept = 1; }
 
 /* ---- autocast ---- */
 
-/* x in the type that a LOW operation wants; cast once a step. */
-gs_value *gsi_low(gs_tape *t, gs_value *x);
-/* The type that a result of the class has, of inputs of types a and b. */
-gs_dtype gsi_result_type(const gs_tape *t, gs_class class, gs_dtype a, gs_dtype b);
+/* x in the type in which the class of `op` wants it; cast once a step. */
+gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x);
+/* The type that the class of `op` gives its result, of operands of types a and b. */
+gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b);
 
 /* ---- backward ---- */
 
@@ -192,7 +192,7 @@ static inline gsi_in gsi_data(const gs_value *v) { return (gsi_in){v->data, v->d
 static inline gsi_in gsi_grad(const gs_value *v) { return (gsi_in){v->grad, v->dtype}; }
 
 typedef void gsi_backward_fn(gs_tape *t, gsi_op *op);
-#define X(name, inputs, class) gsi_backward_fn gsi_##name##_backward;
+#define X(name, class) gsi_backward_fn gsi_##name##_backward;
 GS_OPS(X)
 #undef X
 

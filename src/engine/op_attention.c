@@ -231,7 +231,7 @@ static void run(attention_loop *l)
 gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
 {
     char shape[96];
-    qkv = gsi_low(tape, qkv);
+    qkv = gsi_operand(tape, GS_OP_attention, qkv);
     if (gsi_poisoned(tape, qkv))
         return qkv;
     if (qkv->rank != 3 || heads == 0 || heads > qkv->shape[2] || qkv->shape[2] % (3 * heads) != 0)

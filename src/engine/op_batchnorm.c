@@ -87,8 +87,8 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                           gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
     if (!running.mean || !running.var)
         return gsi_poison(tape, GS_ENULL, "batchnorm: there are no running statistics");
-    gs_value *y =
-        gsi_value(tape, gsi_result_type(tape, GS_CLASS_F32, x->dtype, x->dtype), x->rank, x->shape);
+    gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_batchnorm, x->dtype, x->dtype),
+                            x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * cols, sizeof *mean);
     if (gsi_poisoned(tape, y) || !mean)
         return &tape->poison;

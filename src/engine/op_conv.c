@@ -26,9 +26,9 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
                     size_t stride, size_t pad)
 {
     char sx[96], sw[96];
-    x = gsi_low(tape, x);
-    w = gsi_low(tape, w);
-    b = b ? gsi_low(tape, b) : NULL;
+    x = gsi_operand(tape, GS_OP_conv2d, x);
+    w = gsi_operand(tape, GS_OP_conv2d, w);
+    b = b ? gsi_operand(tape, GS_OP_conv2d, b) : NULL;
     if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
         return &tape->poison;
     if (kernel == 0 || stride == 0 || kernel > UINT16_MAX || stride > UINT16_MAX || pad >= kernel)

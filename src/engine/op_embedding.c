@@ -31,8 +31,7 @@ static uint32_t gather_chunk(void *arg, size_t first, size_t count, gsi_counts *
 gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows)
 {
     char shape[96];
-    if (!gsi_poisoned(tape, table) && tape->config.mode >= GS_O2)
-        table = gsi_low(tape, table);
+    table = gsi_operand(tape, GS_OP_embedding, table);
     if (gsi_poisoned(tape, table))
         return table;
     if (table->rank != 2 || rows == 0 || !ids)

@@ -14,9 +14,9 @@ static gs_matrix matrix(const gs_value *v, const void *data, size_t stride, int 
 gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
 {
     char sx[96], sw[96];
-    x = gsi_low(tape, x);
-    w = gsi_low(tape, w);
-    b = b ? gsi_low(tape, b) : NULL;
+    x = gsi_operand(tape, GS_OP_linear, x);
+    w = gsi_operand(tape, GS_OP_linear, w);
+    b = b ? gsi_operand(tape, GS_OP_linear, b) : NULL;
     if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
         return &tape->poison;
     if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1])
@@ -89,8 +89,8 @@ static gs_matrix batched(const gs_value *v, const void *data, size_t rows, size_
 gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
 {
     char sa[96], sb[96];
-    a = gsi_low(tape, a);
-    b = gsi_low(tape, b);
+    a = gsi_operand(tape, GS_OP_matmul, a);
+    b = gsi_operand(tape, GS_OP_matmul, b);
     if (gsi_poisoned(tape, a) || gsi_poisoned(tape, b))
         return &tape->poison;
     const int r = a->rank;

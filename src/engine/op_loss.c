@@ -32,8 +32,8 @@ gs_value *gs_softmax(gs_tape *tape, gs_value *x)
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0)
         return gsi_poison(tape, GS_ESIZE, "softmax: x has no last axis");
-    gs_value *y =
-        gsi_value(tape, gsi_result_type(tape, GS_CLASS_F32, x->dtype, x->dtype), x->rank, x->shape);
+    gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_softmax, x->dtype, x->dtype), x->rank,
+                            x->shape);
     if (gsi_poisoned(tape, y))
         return y;
     loss_loop l = {

@@ -39,8 +39,8 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
         return gsi_poison(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
                           gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
     const size_t rows = x->count / cols;
-    gs_value *y =
-        gsi_value(tape, gsi_result_type(tape, GS_CLASS_F32, x->dtype, x->dtype), x->rank, x->shape);
+    gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_layernorm, x->dtype, x->dtype),
+                            x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * rows, sizeof *mean);
     if (gsi_poisoned(tape, y) || !mean)
         return &tape->poison;

@@ -10,7 +10,6 @@ typedef struct unary {
     gsi_unary_backward_fn *backward;
     gsi_out y; /* or dx */
     gsi_in x, dy;
-    size_t cols;
 } unary;
 
 static uint32_t unary_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -27,7 +26,7 @@ static gs_value *unary_op(gs_tape *t, gs_op op, gs_value *x, gsi_unary_fn *forwa
 {
     if (gsi_poisoned(t, x))
         return x;
-    gs_value *y = gsi_value(t, x->dtype, x->rank, x->shape);
+    gs_value *y = gsi_value(t, gsi_result_type(t, op, x->dtype, x->dtype), x->rank, x->shape);
     if (gsi_poisoned(t, y))
         return y;
     unary u = {.forward = forward, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x)};
@@ -108,8 +107,7 @@ static gs_value *binary_op(gs_tape *t, gs_op op, gs_value *a, gs_value *b, gsi_b
     if (!is_suffix(a, b))
         return gsi_poison(t, GS_ESIZE, "%s: a is %s and b is %s", gs_op_name(op), gsi_shape(sa, a),
                           gsi_shape(sb, b));
-    gs_value *y =
-        gsi_value(t, gsi_result_type(t, GS_CLASS_WIDEST, a->dtype, b->dtype), a->rank, a->shape);
+    gs_value *y = gsi_value(t, gsi_result_type(t, op, a->dtype, b->dtype), a->rank, a->shape);
     if (gsi_poisoned(t, y))
         return y;
     run_binary(t, (gsi_out){y->data, y->dtype, NULL}, gsi_data(a), gsi_data(b), a->count, b->count,

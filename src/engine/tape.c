@@ -19,7 +19,7 @@ static const struct {
     gs_class class;
     gsi_backward_fn *backward;
 } ops[] = {
-#define X(name, inputs, class) {#name, GS_CLASS_##class, gsi_##name##_backward},
+#define X(name, class) {#name, GS_CLASS_##class, gsi_##name##_backward},
     GS_OPS(X)
 #undef X
 };
