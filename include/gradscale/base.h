@@ -15,9 +15,11 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define GS_API __attribute__((visibility("default")))
+#define GS_API                    __attribute__((visibility("default")))
+#define GS_PRINTF(sentence, args) __attribute__((format(printf, sentence, args)))
 #else
 #define GS_API
+#define GS_PRINTF(sentence, args)
 #endif
 
 #define GS_VERSION_MAJOR 0

@@ -113,6 +113,11 @@ GS_API void gs_tape_begin(gs_tape *tape, int training, uint64_t seed);
 /* GS_OK, or the first error since gs_tape_begin; its sentence names the operation. */
 GS_API gs_status gs_tape_status(const gs_tape *tape, gs_error *error);
 
+/* For a part of yours that is given what it cannot take: notes the sentence, if it is the first of
+ * the step, and returns the poisoned value. */
+GS_API gs_value *gs_tape_fail(gs_tape *tape, gs_status status, const char *format, ...)
+    GS_PRINTF(3, 4);
+
 /* Runs the list in reverse with d(loss) = seed. The weights' gradients are added to what their
  * `grad` holds. Several losses of a step may be run back one after the other, each once. */
 GS_API gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed);

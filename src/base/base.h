@@ -6,16 +6,10 @@
 
 #include <stdbool.h>
 
-#if defined(__GNUC__)
-#define GSI_PRINTF(sentence, args) __attribute__((format(printf, sentence, args)))
-#else
-#define GSI_PRINTF(sentence, args)
-#endif
-
 #define GSI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Notes the sentence (error may be NULL) and returns the status: `return gsi_fail(...)`. */
-gs_status gsi_fail(gs_error *error, gs_status status, const char *format, ...) GSI_PRINTF(3, 4);
+gs_status gsi_fail(gs_error *error, gs_status status, const char *format, ...) GS_PRINTF(3, 4);
 
 /* ---- memory ---- */
 
@@ -36,6 +30,11 @@ void gsi_free(gsi_heap *heap, void *block); /* NULL is legal */
 /* a * b and a + b, false when they do not fit in a size_t */
 bool gsi_mul_size(size_t *out, size_t a, size_t b);
 bool gsi_add_size(size_t *out, size_t a, size_t b);
+
+static inline size_t gsi_min_size(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t gsi_max_size(size_t a, size_t b) { return a > b ? a : b; }
+/* How many stretches of `size` cover n. */
+static inline size_t gsi_parts(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 /* A stack of blocks with one lifetime. Allocation moves a cursor; a mark remembers it; reset goes
  * back. Blocks stay with the arena, and a reset to the start joins them into one, so that a loop

@@ -38,7 +38,7 @@ struct gs_reducer {
     size_t bytes; /* of the lanes */
 };
 
-static size_t wire_size(const gs_reducer *r) { return r->config.wire == GS_F32 ? 4 : 2; }
+static size_t wire_size(const gs_reducer *r) { return gsi_size_of(r->config.wire); }
 
 /* ---- the cut ---- */
 

@@ -56,7 +56,7 @@ gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
     if (gsi_poisoned(tape, x) || x->dtype == dtype)
         return x;
     if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
-        return gsi_poison(tape, GS_EDTYPE, "cast: f32, f16 and bf16 are possible");
+        return gs_tape_fail(tape, GS_EDTYPE, "cast: f32, f16 and bf16 are possible");
     gs_value *out = gsi_value(tape, dtype, x->rank, x->shape);
     if (gsi_poisoned(tape, out))
         return out;
@@ -78,7 +78,7 @@ gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape)
     if (gsi_poisoned(tape, x))
         return x;
     if (rank < 0 || rank > 4)
-        return gsi_poison(tape, GS_ERANGE, "reshape: %d dimensions: 0 to 4 are possible", rank);
+        return gs_tape_fail(tape, GS_ERANGE, "reshape: %d dimensions: 0 to 4 are possible", rank);
     gs_value *out = gsi_step_new(tape, 1, sizeof *out);
     if (!out)
         return &tape->poison;
@@ -89,8 +89,8 @@ gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape)
         fits &= gsi_mul_size(&out->count, out->count, shape[i]);
     }
     if (!fits || out->count != x->count)
-        return gsi_poison(tape, GS_ESIZE, "reshape: %s does not become %s", gsi_shape(have, x),
-                          gsi_shape(want, out));
+        return gs_tape_fail(tape, GS_ESIZE, "reshape: %s does not become %s", gsi_shape(have, x),
+                            gsi_shape(want, out));
     gsi_record(tape, GS_OP_reshape, sizeof(gsi_op), out, x, NULL, NULL);
     return out;
 }

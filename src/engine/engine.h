@@ -80,13 +80,11 @@ void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
-/* Notes the first error and returns the poisoned value. */
-gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...) GSI_PRINTF(3, 4);
 /* Whether nothing is to be made of v: it is poisoned, or there is none, which is noted. */
 static inline bool gsi_poisoned(gs_tape *t, const gs_value *v)
 {
     if (!v)
-        v = gsi_poison(t, GS_ENULL, "an operation is given NULL for a value");
+        v = gs_tape_fail(t, GS_ENULL, "an operation is given NULL for a value");
     return v == &t->poison;
 }
 /* "[4 5]" for such sentences. */
@@ -187,6 +185,8 @@ void gsi_over_rows(gs_tape *t, size_t rows, size_t cols, gsi_chunk_fn *body, voi
                    bool gradient);
 /* How many rows of that length a chunk has. */
 size_t gsi_chunk_rows(size_t cols);
+/* Of what a kernel counted, if it did, and the largest magnitude it stored; no elements. */
+gs_stats gsi_stats_of(const gsi_counts *c, uint32_t top, bool counted);
 
 static inline gsi_in gsi_data(const gs_value *v) { return (gsi_in){v->data, v->dtype}; }
 static inline gsi_in gsi_grad(const gs_value *v) { return (gsi_in){v->grad, v->dtype}; }

@@ -127,7 +127,7 @@ void gsi_draft_end(gs_tape *t, gs_value *v, const gsi_draft *draft)
 void gsi_demand(gs_tape *t, gs_status status)
 {
     if (status != GS_OK)
-        gsi_poison(t, status, "%s", t->ctx->error.text);
+        gs_tape_fail(t, status, "%s", t->ctx->error.text);
 }
 
 void gsi_note(gs_tape *t, const gs_stats *stats)
@@ -288,7 +288,7 @@ static uint32_t columns_chunk(void *arg, size_t first, size_t count, gsi_counts 
 void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows)
 {
     columns c = {t, d, e, v->count, gsi_chunk_rows(v->count), NULL};
-    const size_t chunks = (rows + c.per_chunk - 1) / c.per_chunk;
+    const size_t chunks = gsi_parts(rows, c.per_chunk);
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     struct gsi_buffer *b = new_buffer(t, (chunks + 1) * v->count * sizeof(float));

@@ -126,16 +126,8 @@ static void store_sums(const attention_loop *l, const float *sums, size_t b, siz
                                              (gsi_in){sums + i * l->d, GS_F32}, l->d);
         top = row > top ? row : top;
     }
-    const bool bad = top >= GSI_F32_INF;
-    const gs_stats one = {.elements = l->time * l->d,
-                          .inf = counted ? c.inf : bad, /* uncounted, one stands for all */
-                          .nan = c.nan,
-                          .zero = c.zero,
-                          .subnormal = c.subnormal,
-                          .flushed = c.flushed,
-                          .amax = gsi_float(bad ? c.amax : top),
-                          .bad_tensor = GS_NONE,
-                          .bad_index = GS_NONE};
+    gs_stats one = gsi_stats_of(&c, top, counted);
+    one.elements = l->time * l->d;
     gs_stats_merge(stats, &one);
 }
 
@@ -145,7 +137,7 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
     const gs_dtype type = l->qkv->dtype;
     const size_t c = l->heads * l->d, stride = 3 * c;
     float *dk = f + l->at.dk, *dv = f + l->at.dv, *gemm = f + l->at.gemm;
-    for (size_t tile = (l->time + ROWS - 1) / ROWS; tile-- > 0;) {
+    for (size_t tile = gsi_parts(l->time, ROWS); tile-- > 0;) {
         const size_t q0 = tile * ROWS, rows = l->time - q0 < ROWS ? l->time - q0 : ROWS;
         const size_t n = q0 + rows;
         const float beta = n < l->time; /* the last queries come first: they see all keys */
@@ -215,8 +207,8 @@ static void run(attention_loop *l)
     l->scratch = gsi_arena_new(&ctx->scratch, workers, l->at.all * sizeof *l->scratch);
     l->stats = gsi_arena_new(&ctx->scratch, workers, sizeof *l->stats);
     if (!l->scratch || !l->stats) {
-        gsi_poison(l->t, GS_ENOMEM, "attention: no memory for %zu rows of %zu", (size_t)ROWS,
-                   l->time);
+        gs_tape_fail(l->t, GS_ENOMEM, "attention: no memory for %zu rows of %zu", (size_t)ROWS,
+                     l->time);
     } else {
         for (size_t i = 0; i < workers; i++)
             gs_stats_init(&l->stats[i]);
@@ -235,8 +227,8 @@ gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
     if (gsi_poisoned(tape, qkv))
         return qkv;
     if (qkv->rank != 3 || heads == 0 || heads > qkv->shape[2] || qkv->shape[2] % (3 * heads) != 0)
-        return gsi_poison(tape, GS_ESIZE, "attention: qkv is %s, for %zu heads",
-                          gsi_shape(shape, qkv), heads);
+        return gs_tape_fail(tape, GS_ESIZE, "attention: qkv is %s, for %zu heads",
+                            gsi_shape(shape, qkv), heads);
     gs_value *out = gsi_value(tape, qkv->dtype, 3,
                               (const size_t[]){qkv->shape[0], qkv->shape[1], qkv->shape[2] / 3});
     if (gsi_poisoned(tape, out))

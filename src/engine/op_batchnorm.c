@@ -48,7 +48,7 @@ static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts 
 /* The moments of this batch, which also move the running ones. */
 static void measure(gs_tape *t, norm_loop *l, gs_running running)
 {
-    const size_t chunks = (l->rows + l->per_chunk - 1) / l->per_chunk;
+    const size_t chunks = gsi_parts(l->rows, l->per_chunk);
     l->parts = gsi_step_new(t, chunks * 2 * l->cols, sizeof *l->parts);
     double *joined = gsi_step_new(t, 2 * l->cols, sizeof *joined);
     if (!l->parts || !joined)
@@ -83,10 +83,10 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
         beta->count != cols)
-        return gsi_poison(tape, GS_ESIZE, "batchnorm: x is %s, gamma is %s and beta is %s",
-                          gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
+        return gs_tape_fail(tape, GS_ESIZE, "batchnorm: x is %s, gamma is %s and beta is %s",
+                            gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
     if (!running.mean || !running.var)
-        return gsi_poison(tape, GS_ENULL, "batchnorm: there are no running statistics");
+        return gs_tape_fail(tape, GS_ENULL, "batchnorm: there are no running statistics");
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_batchnorm, x->dtype, x->dtype),
                             x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * cols, sizeof *mean);
@@ -147,7 +147,7 @@ void gsi_batchnorm_backward(gs_tape *t, gsi_op *record)
     const batchnorm_op *op = (const batchnorm_op *)record;
     gs_value *y = record->out, *x = record->in[0], *gamma = record->in[1], *beta = record->in[2];
     const size_t cols = gamma->count, rows = x->count / cols, per_chunk = gsi_chunk_rows(cols);
-    const size_t chunks = (rows + per_chunk - 1) / per_chunk;
+    const size_t chunks = gsi_parts(rows, per_chunk);
     float *parts = gsi_step_new(t, (chunks + 1) * 2 * cols, sizeof *parts);
     if (!parts)
         return;

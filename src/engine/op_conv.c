@@ -32,16 +32,16 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
     if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
         return &tape->poison;
     if (kernel == 0 || stride == 0 || kernel > UINT16_MAX || stride > UINT16_MAX || pad >= kernel)
-        return gsi_poison(tape, GS_ERANGE, "conv2d: kernel %zu, stride %zu, pad %zu", kernel,
-                          stride, pad);
+        return gs_tape_fail(tape, GS_ERANGE, "conv2d: kernel %zu, stride %zu, pad %zu", kernel,
+                            stride, pad);
     if (x->rank != 4 || w->rank != 2 || w->shape[1] != kernel * kernel * x->shape[3] ||
         x->shape[1] + 2 * pad < kernel || x->shape[2] + 2 * pad < kernel)
-        return gsi_poison(tape, GS_ESIZE, "conv2d: x is %s and w is %s, with a kernel of %zu",
-                          gsi_shape(sx, x), gsi_shape(sw, w), kernel);
+        return gs_tape_fail(tape, GS_ESIZE, "conv2d: x is %s and w is %s, with a kernel of %zu",
+                            gsi_shape(sx, x), gsi_shape(sw, w), kernel);
     const size_t co = w->shape[0], k = w->shape[1];
     if (b && (b->rank != 1 || b->shape[0] != co))
-        return gsi_poison(tape, GS_ESIZE, "conv2d: w is %s and b is %s", gsi_shape(sw, w),
-                          gsi_shape(sx, b));
+        return gs_tape_fail(tape, GS_ESIZE, "conv2d: w is %s and b is %s", gsi_shape(sw, w),
+                            gsi_shape(sx, b));
     const size_t shape[] = {x->shape[0], (x->shape[1] + 2 * pad - kernel) / stride + 1,
                             (x->shape[2] + 2 * pad - kernel) / stride + 1, co};
     gs_value *y = gsi_value(tape, x->dtype, 4, shape);

@@ -35,12 +35,12 @@ gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_
     if (gsi_poisoned(tape, table))
         return table;
     if (table->rank != 2 || rows == 0 || !ids)
-        return gsi_poison(tape, GS_ESIZE, "embedding: the table is %s, and there are %zu ids",
-                          gsi_shape(shape, table), ids ? rows : 0);
+        return gs_tape_fail(tape, GS_ESIZE, "embedding: the table is %s, and there are %zu ids",
+                            gsi_shape(shape, table), ids ? rows : 0);
     const size_t wrong = gsi_check_index(ids, rows, table->shape[0], false);
     if (wrong < rows)
-        return gsi_poison(tape, GS_ERANGE, "embedding: id %zu is %d, of %zu", wrong, ids[wrong],
-                          table->shape[0]);
+        return gs_tape_fail(tape, GS_ERANGE, "embedding: id %zu is %d, of %zu", wrong, ids[wrong],
+                            table->shape[0]);
     const size_t cols = table->shape[1];
     gs_value *y = gsi_value(tape, table->dtype, 2, (const size_t[]){rows, cols});
     if (gsi_poisoned(tape, y))
@@ -77,7 +77,7 @@ static void scatter(gs_tape *t, float *table, gsi_in dy, const int32_t *ids, siz
                     size_t cols)
 {
     scatter_loop l = {&t->rows, table, dy, ids, rows, cols};
-    gsi_over_rows(t, (cols + TILE - 1) / TILE, SIZE_MAX, scatter_tile, &l, false);
+    gsi_over_rows(t, gsi_parts(cols, TILE), SIZE_MAX, scatter_tile, &l, false);
 }
 
 /* Numbers the ids in the order of their first use: ids[i] is uses[places[i]]. Returns how many

@@ -20,12 +20,12 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
     if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
         return &tape->poison;
     if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1])
-        return gsi_poison(tape, GS_ESIZE, "linear: x is %s and w is %s", gsi_shape(sx, x),
-                          gsi_shape(sw, w));
+        return gs_tape_fail(tape, GS_ESIZE, "linear: x is %s and w is %s", gsi_shape(sx, x),
+                            gsi_shape(sw, w));
     const size_t n = w->shape[0], k = w->shape[1];
     if (b && (b->rank != 1 || b->shape[0] != n))
-        return gsi_poison(tape, GS_ESIZE, "linear: w is %s and b is %s", gsi_shape(sw, w),
-                          gsi_shape(sx, b));
+        return gs_tape_fail(tape, GS_ESIZE, "linear: w is %s and b is %s", gsi_shape(sw, w),
+                            gsi_shape(sx, b));
     size_t shape[4] = {x->shape[0], x->shape[1], x->shape[2], x->shape[3]};
     shape[x->rank - 1] = n;
     gs_value *y = gsi_value(tape, x->dtype, x->rank, shape);
@@ -98,8 +98,8 @@ gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
     for (int i = 0; fits && i < r - 2; i++)
         fits = a->shape[i] == b->shape[i];
     if (!fits)
-        return gsi_poison(tape, GS_ESIZE, "matmul: a is %s and b is %s%s", gsi_shape(sa, a),
-                          gsi_shape(sb, b), transposed ? ", transposed" : "");
+        return gs_tape_fail(tape, GS_ESIZE, "matmul: a is %s and b is %s%s", gsi_shape(sa, a),
+                            gsi_shape(sb, b), transposed ? ", transposed" : "");
     const size_t m = a->shape[r - 2], k = a->shape[r - 1];
     const size_t n = b->shape[r - 1 - !!transposed];
     size_t shape[4] = {a->shape[0], a->shape[1], a->shape[2], a->shape[3]};

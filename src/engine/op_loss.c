@@ -31,7 +31,7 @@ gs_value *gs_softmax(gs_tape *tape, gs_value *x)
         return x;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0)
-        return gsi_poison(tape, GS_ESIZE, "softmax: x has no last axis");
+        return gs_tape_fail(tape, GS_ESIZE, "softmax: x has no last axis");
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_softmax, x->dtype, x->dtype), x->rank,
                             x->shape);
     if (gsi_poisoned(tape, y))
@@ -88,13 +88,13 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
         return logits;
     const size_t cols = logits->rank ? logits->shape[logits->rank - 1] : 0;
     if (cols == 0 || !targets)
-        return gsi_poison(tape, cols ? GS_ENULL : GS_ESIZE, "cross_entropy: %s",
-                          cols ? "there are no targets" : "logits have no last axis");
+        return gs_tape_fail(tape, cols ? GS_ENULL : GS_ESIZE, "cross_entropy: %s",
+                            cols ? "there are no targets" : "logits have no last axis");
     const size_t rows = logits->count / cols;
     const size_t wrong = gsi_check_index(targets, rows, cols, true);
     if (wrong < rows)
-        return gsi_poison(tape, GS_ERANGE, "cross_entropy: target %zu is %d, of %zu classes", wrong,
-                          targets[wrong], cols);
+        return gs_tape_fail(tape, GS_ERANGE, "cross_entropy: target %zu is %d, of %zu classes",
+                            wrong, targets[wrong], cols);
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *lse = gsi_step_new(tape, 2 * rows, sizeof *lse);
     if (gsi_poisoned(tape, loss) || !lse)
@@ -137,7 +137,7 @@ void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
     gsi_draft to = {{logits->data, logits->dtype, NULL}, NULL};
     const bool in_place = op->in_place && !logits->buffer;
     if (op->gone) {
-        gsi_poison(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
+        gs_tape_fail(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
         return;
     }
     op->gone = in_place;
@@ -190,9 +190,9 @@ gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
     for (int i = 0; fits && i < x->rank; i++)
         fits = x->shape[i] == y->shape[i];
     if (!fits)
-        return gsi_poison(tape, GS_ESIZE, "mse: x is %s and y is %s", gsi_shape(sx, x),
-                          gsi_shape(sy, y));
-    const size_t per_chunk = gsi_chunk_rows(1), chunks = (x->count + per_chunk - 1) / per_chunk;
+        return gs_tape_fail(tape, GS_ESIZE, "mse: x is %s and y is %s", gsi_shape(sx, x),
+                            gsi_shape(sy, y));
+    const size_t per_chunk = gsi_chunk_rows(1), chunks = gsi_parts(x->count, per_chunk);
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *parts = gsi_step_new(tape, chunks, sizeof *parts);
     if (gsi_poisoned(tape, loss) || !parts)

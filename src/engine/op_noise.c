@@ -34,7 +34,8 @@ gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
     if (gsi_poisoned(tape, x))
         return x;
     if (!(p >= 0 && p <= 1))
-        return gsi_poison(tape, GS_ERANGE, "dropout: p is %g, and must be from 0 to 1", (double)p);
+        return gs_tape_fail(tape, GS_ERANGE, "dropout: p is %g, and must be from 0 to 1",
+                            (double)p);
     if (!tape->training || p == 0)
         return x;
     gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
@@ -96,8 +97,8 @@ gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is
     if (gsi_poisoned(tape, x))
         return x;
     if (!(amax >= 0) || isinf(amax) || bits < 2 || bits > 16)
-        return gsi_poison(tape, GS_ERANGE, "fake_quant: amax is %g and bits are %d", (double)amax,
-                          bits);
+        return gs_tape_fail(tape, GS_ERANGE, "fake_quant: amax is %g and bits are %d", (double)amax,
+                            bits);
     gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
     if (gsi_poisoned(tape, y))
         return y;

@@ -36,8 +36,8 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
         beta->count != cols)
-        return gsi_poison(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
-                          gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
+        return gs_tape_fail(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
+                            gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
     const size_t rows = x->count / cols;
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_layernorm, x->dtype, x->dtype),
                             x->rank, x->shape);
@@ -81,7 +81,7 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
     const layernorm_op *op = (const layernorm_op *)record;
     gs_value *y = record->out, *x = record->in[0], *gamma = record->in[1], *beta = record->in[2];
     const size_t cols = gamma->count, rows = x->count / cols, per_chunk = gsi_chunk_rows(cols);
-    const size_t chunks = (rows + per_chunk - 1) / per_chunk;
+    const size_t chunks = gsi_parts(rows, per_chunk);
     gsi_draft to = {{NULL, x->dtype, NULL}, NULL};
     float *parts = gsi_step_new(t, (2 * chunks + 2) * cols, sizeof *parts);
     void *unused = NULL; /* dx is computed even where nobody needs it: the first layer's norm */

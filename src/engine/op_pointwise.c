@@ -105,8 +105,8 @@ static gs_value *binary_op(gs_tape *t, gs_op op, gs_value *a, gs_value *b, gsi_b
     if (gsi_poisoned(t, a) || gsi_poisoned(t, b))
         return &t->poison;
     if (!is_suffix(a, b))
-        return gsi_poison(t, GS_ESIZE, "%s: a is %s and b is %s", gs_op_name(op), gsi_shape(sa, a),
-                          gsi_shape(sb, b));
+        return gs_tape_fail(t, GS_ESIZE, "%s: a is %s and b is %s", gs_op_name(op),
+                            gsi_shape(sa, a), gsi_shape(sb, b));
     gs_value *y = gsi_value(t, gsi_result_type(t, op, a->dtype, b->dtype), a->rank, a->shape);
     if (gsi_poisoned(t, y))
         return y;

@@ -36,8 +36,8 @@ static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t
     const size_t most = kind == GS_OP_max_pool ? 15 : 255;
     if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || x->shape[1] < kernel ||
         x->shape[2] < kernel)
-        return gsi_poison(t, GS_ESIZE, "%s: x is %s, the kernel %zu and the stride %zu",
-                          gs_op_name(kind), gsi_shape(shape, x), kernel, stride);
+        return gs_tape_fail(t, GS_ESIZE, "%s: x is %s, the kernel %zu and the stride %zu",
+                            gs_op_name(kind), gsi_shape(shape, x), kernel, stride);
     const gsi_pool2d how = {.height = x->shape[1],
                             .width = x->shape[2],
                             .channels = x->shape[3],

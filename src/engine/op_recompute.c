@@ -31,14 +31,13 @@ static state state_of(const gs_tape *t, const gs_value *x)
     return (state){t->last, t->dropouts, t->layer, t->layer_count, t->memory, x->low};
 }
 
-static size_t most_of(size_t a, size_t b) { return a > b ? a : b; }
-
 /* Back outside; what lies in the segment's arena stays until it is emptied. */
 static void leave(gs_tape *t, gs_value *x, const state *before)
 {
     const gs_memory *all = &t->memory, *old = &before->memory;
-    t->inside.activations = most_of(t->inside.activations, all->activations - old->activations);
-    t->inside.gradients = most_of(t->inside.gradients, all->gradients - old->gradients);
+    t->inside.activations =
+        gsi_max_size(t->inside.activations, all->activations - old->activations);
+    t->inside.gradients = gsi_max_size(t->inside.gradients, all->gradients - old->gradients);
     t->memory = *old;
     x->low = before->low;
     t->where = GSI_OUTSIDE;

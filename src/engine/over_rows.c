@@ -18,8 +18,8 @@ typedef struct loop {
     gsi_chunk_fn *body;
     void *arg;
     size_t rows, per_chunk;
-    slot *slots; /* NULL: nothing is counted */
-    bool counts;
+    slot *slots; /* NULL: what is stored are no gradients in half */
+    bool counts; /* all that they lose; else only the largest is known */
 } loop;
 
 static void run_chunk(void *arg, size_t i)
@@ -35,24 +35,25 @@ static void run_chunk(void *arg, size_t i)
         l->slots[i] = s;
 }
 
+gs_stats gsi_stats_of(const gsi_counts *c, uint32_t top, bool counted)
+{
+    const bool bad = top >= GSI_F32_INF;
+    return (gs_stats){.inf = counted ? c->inf : bad, /* uncounted, one stands for all */
+                      .nan = c->nan,
+                      .zero = c->zero,
+                      .subnormal = c->subnormal,
+                      .flushed = c->flushed,
+                      .amax = gsi_float(bad ? c->amax : top),
+                      .bad_tensor = GS_NONE,
+                      .bad_index = GS_NONE};
+}
+
 static void note_slots(gs_tape *t, const loop *l, size_t chunks, size_t elements)
 {
     gs_stats stats;
     gs_stats_init(&stats);
     for (size_t i = 0; i < chunks; i++) {
-        const gsi_counts *c = &l->slots[i].counts;
-        const uint32_t top = l->slots[i].top;
-        const bool bad = top >= GSI_F32_INF;
-        const gs_stats one = {
-            .inf = l->counts ? c->inf : bad, /* uncounted, one stands for all */
-            .nan = c->nan,
-            .zero = c->zero,
-            .subnormal = c->subnormal,
-            .flushed = c->flushed,
-            .amax = gsi_float(bad ? c->amax : top),
-            .bad_tensor = GS_NONE,
-            .bad_index = GS_NONE,
-        };
+        const gs_stats one = gsi_stats_of(&l->slots[i].counts, l->slots[i].top, l->counts);
         gs_stats_merge(&stats, &one);
     }
     stats.elements = elements;
@@ -67,11 +68,11 @@ void gsi_over_rows(gs_tape *t, size_t rows, size_t cols, gsi_chunk_fn *body, voi
     gs_context *ctx = t->ctx;
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     loop l = {body, arg, rows, gsi_chunk_rows(cols), NULL, gradient && t->config.telemetry};
-    const size_t chunks = (rows + l.per_chunk - 1) / l.per_chunk;
+    const size_t chunks = gsi_parts(rows, l.per_chunk);
     if (gradient) {
         l.slots = gsi_arena_new(&ctx->scratch, chunks, sizeof *l.slots);
         if (!l.slots) {
-            gsi_poison(t, GS_ENOMEM, "no memory for the statistics of a gradient");
+            gs_tape_fail(t, GS_ENOMEM, "no memory for the statistics of a gradient");
             return;
         }
     }

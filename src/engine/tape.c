@@ -122,7 +122,7 @@ void gs_tape_layer(gs_tape *tape, const char *name)
         const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
         gs_layer *layers = gsi_new(&tape->ctx->heap, room * sizeof *layers);
         if (!layers) {
-            gsi_poison(tape, GS_ENOMEM, "no memory for the statistics of layer %s", name);
+            gs_tape_fail(tape, GS_ENOMEM, "no memory for the statistics of layer %s", name);
             return;
         }
         if (tape->layers)
@@ -135,7 +135,7 @@ void gs_tape_layer(gs_tape *tape, const char *name)
     if (tape->exponents) {
         exponents = gsi_arena_new(&tape->arena, 1, sizeof *exponents);
         if (!exponents) {
-            gsi_poison(tape, GS_ENOMEM, "no memory for the exponents of layer %s", name);
+            gs_tape_fail(tape, GS_ENOMEM, "no memory for the exponents of layer %s", name);
             return;
         }
         memset(exponents, 0, sizeof *exponents);
@@ -156,7 +156,7 @@ void gs_tape_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
 
 /* ---- making values ---- */
 
-gs_value *gsi_poison(gs_tape *t, gs_status status, const char *format, ...)
+gs_value *gs_tape_fail(gs_tape *t, gs_status status, const char *format, ...)
 {
     if (t->error.status == GS_OK) {
         va_list args;
@@ -181,7 +181,7 @@ void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 {
     void *p = gsi_arena_new(t->where == GSI_OUTSIDE ? &t->arena : &t->segment, count, size);
     if (!p)
-        gsi_poison(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
+        gs_tape_fail(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
     return p;
 }
 
@@ -198,7 +198,7 @@ static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *
         v->shape[i] = shape[i];
         fits &= gsi_mul_size(&v->count, v->count, shape[i]);
     }
-    return fits ? v : gsi_poison(t, GS_ESIZE, "a shape of %s is too large", gsi_shape(text, v));
+    return fits ? v : gs_tape_fail(t, GS_ESIZE, "a shape of %s is too large", gsi_shape(text, v));
 }
 
 gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
@@ -215,9 +215,9 @@ gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 static bool usable(gs_tape *t, const char *what, const void *data, gs_dtype dtype)
 {
     if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
-        gsi_poison(t, GS_EDTYPE, "%s must be f32, f16 or bf16", what);
+        gs_tape_fail(t, GS_EDTYPE, "%s must be f32, f16 or bf16", what);
     else if ((uintptr_t)data % gsi_size_of(dtype) != 0)
-        gsi_poison(t, GS_EALIGN, "%s is not aligned to its element size", what);
+        gs_tape_fail(t, GS_EALIGN, "%s is not aligned to its element size", what);
     else
         return true;
     return false;
@@ -228,14 +228,15 @@ gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
     if (!usable(tape, "an input", data, dtype))
         return &tape->poison;
     if (rank < 0 || rank > 4)
-        return gsi_poison(tape, GS_ERANGE, "an input has %d dimensions: 0 to 4 are possible", rank);
+        return gs_tape_fail(tape, GS_ERANGE, "an input has %d dimensions: 0 to 4 are possible",
+                            rank);
     gs_value *v = bare_value(tape, dtype, rank, shape);
     if (gsi_poisoned(tape, v))
         return v;
     if (v->count == 0)
-        return gsi_poison(tape, GS_ESIZE, "an input is empty");
+        return gs_tape_fail(tape, GS_ESIZE, "an input is empty");
     if (!data)
-        return gsi_poison(tape, GS_ENULL, "an input of %zu elements has no data", v->count);
+        return gs_tape_fail(tape, GS_ENULL, "an input of %zu elements has no data", v->count);
     v->data = (void *)(uintptr_t)data; /* never written: it needs no gradient and is no result */
     return v;
 }
@@ -248,7 +249,7 @@ static void note_use(gs_tape *t, const gs_weight *weight)
             return;
     struct gsi_use *use = gsi_arena_new(&t->arena, 1, sizeof *use);
     if (!use) {
-        gsi_poison(t, GS_ENOMEM, "no memory to note a use of %s", weight->name);
+        gs_tape_fail(t, GS_ENOMEM, "no memory to note a use of %s", weight->name);
         return;
     }
     *use = (struct gsi_use){t->uses, weight, t->last};
@@ -258,7 +259,7 @@ static void note_use(gs_tape *t, const gs_weight *weight)
 gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
     if (!weight)
-        return gsi_poison(tape, GS_ENULL, "a weight is missing");
+        return gs_tape_fail(tape, GS_ENULL, "a weight is missing");
     const char *const name = weight->name ? weight->name : "(unnamed)";
     if (!usable(tape, name, weight->data, weight->dtype) ||
         (weight->copy && !usable(tape, name, weight->copy, weight->copy_dtype)) ||
@@ -270,7 +271,7 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     if (gsi_poisoned(tape, v))
         return v;
     if (v->count == 0 || !weight->data)
-        return gsi_poison(tape, GS_ESIZE, "weight %s is empty", name);
+        return gs_tape_fail(tape, GS_ESIZE, "weight %s is empty", name);
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
@@ -348,7 +349,7 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
     if (tape->error.status != GS_OK)
         return tape->error.status;
     if (!loss || loss->count != 1 || loss->dtype != GS_F32 || !loss->needs_grad) {
-        gsi_poison(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
+        gs_tape_fail(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
         return tape->error.status;
     }
     const uint64_t env = gsi_fpenv_enter();

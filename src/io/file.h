@@ -22,7 +22,7 @@ gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offs
 
 /* "path: sentence", returns the status. */
 gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,
-                        ...) GSI_PRINTF(4, 5);
+                        ...) GS_PRINTF(4, 5);
 
 /* The end of a long path, fit for a sentence; returns out. */
 const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path);

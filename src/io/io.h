@@ -42,7 +42,7 @@ gs_status gsi_open_safetensors(gs_source *s, gs_error *error);
 
 /* "path: sentence", returns the status. */
 gs_status gsi_bad_file(const gs_source *s, gs_error *error, gs_status status, const char *format,
-                       ...) GSI_PRINTF(4, 5);
+                       ...) GS_PRINTF(4, 5);
 gs_status gsi_no_memory(const gs_source *s, gs_error *error);
 
 /* Exactly n bytes from `offset`, or a sentence. */

@@ -25,7 +25,7 @@ void gsi_lines_close(gsi_lines *lines);
 
 /* The same as gsi_fail with "path:number: " in front. */
 gs_status gsi_lines_fail(const gsi_lines *lines, gs_error *error, gs_status status,
-                         const char *format, ...) GSI_PRINTF(4, 5);
+                         const char *format, ...) GS_PRINTF(4, 5);
 
 /* A copy with a 0 behind; NULL: no memory. */
 char *gsi_copy_text(gsi_heap *heap, const char *text, size_t length);

@@ -63,7 +63,7 @@ typedef struct text {
     size_t length;
 } text;
 
-static void put(text *t, const char *format, ...) GSI_PRINTF(2, 3);
+static void put(text *t, const char *format, ...) GS_PRINTF(2, 3);
 static void put(text *t, const char *format, ...)
 {
     char piece[128];

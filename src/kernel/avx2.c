@@ -38,7 +38,7 @@ INLINE __m256i map32(void *dst, gs_dtype to, const void *src, gs_dtype from, map
     for (size_t i = 0; i < ROUND; i += 16) {
         const __m256i a = map8(at(src, i, from), from, to, op, factor);
         const __m256i b = map8(at(src, i + 8, from), from, to, op, factor);
-        top = store16((char *)dst + i * size_of(to), to, a, b, stream, top);
+        top = store16((char *)dst + i * gsi_size_of(to), to, a, b, stream, top);
     }
     return top;
 }
@@ -48,9 +48,9 @@ INLINE __m256i map_rest(void *dst, gs_dtype to, const void *src, gs_dtype from, 
                         __m256 factor, __m256i top)
 {
     uint32_t in[ROUND] = {0}, out[ROUND];
-    memcpy(in, src, n * size_of(from));
+    memcpy(in, src, n * gsi_size_of(from));
     top = map32(out, to, in, from, op, factor, false, top);
-    memcpy(dst, out, n * size_of(to));
+    memcpy(dst, out, n * gsi_size_of(to));
     return top;
 }
 
@@ -61,14 +61,14 @@ INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size
     __m256i top = _mm256_setzero_si256();
     char *d = dst;
     const char *s = src;
-    const size_t dsize = ROUND * size_of(to), ssize = ROUND * size_of(from);
+    const size_t dsize = ROUND * gsi_size_of(to), ssize = ROUND * gsi_size_of(from);
 
     if (stream) {
-        const size_t ahead = (32 - (uintptr_t)dst % 32) % 32 / size_of(to);
+        const size_t ahead = (32 - (uintptr_t)dst % 32) % 32 / gsi_size_of(to);
         const size_t head = ahead < n ? ahead : n;
         top = map_rest(d, to, s, from, head, op, factor, top);
-        d += head * size_of(to);
-        s += head * size_of(from);
+        d += head * gsi_size_of(to);
+        s += head * gsi_size_of(from);
         n -= head;
         for (; n >= ROUND; n -= ROUND, d += dsize, s += ssize) {
             prefetch(s);
@@ -112,7 +112,7 @@ INLINE uint32_t avx2_axpy(void *dst, const void *src, gs_dtype from, size_t n, f
         float rest[ROUND] = {0};
         uint32_t in[ROUND] = {0};
         memcpy(rest, y + i, (n - i) * sizeof *y);
-        memcpy(in, at(src, i, from), (n - i) * size_of(from));
+        memcpy(in, at(src, i, from), (n - i) * gsi_size_of(from));
         top = axpy32(rest, in, from, factor, top);
         memcpy(y + i, rest, (n - i) * sizeof *y);
     }
@@ -219,7 +219,7 @@ INLINE uint32_t avx2_stochastic(void *dst, gs_dtype to, const void *src, gs_dtyp
         } else {
             uint32_t in[GSI_RANDOM_GROUP] = {0};
             uint16_t out[GSI_RANDOM_GROUP];
-            memcpy((char *)in + skip * size_of(from), s, count * size_of(from));
+            memcpy((char *)in + skip * gsi_size_of(from), s, count * gsi_size_of(from));
             top = stochastic_group(out, to, in, from, seed, group, top);
             memcpy(d + i, out + skip, count * sizeof *d);
         }
@@ -232,7 +232,7 @@ INLINE uint32_t avx2_stochastic(void *dst, gs_dtype to, const void *src, gs_dtyp
 
 INLINE uint32_t avx2_check(const void *src, size_t n, gs_dtype type)
 {
-    const size_t per = 32 / size_of(type); /* elements a vector */
+    const size_t per = 32 / gsi_size_of(type); /* elements a vector */
     __m256i t0 = _mm256_setzero_si256(), t1 = t0, t2 = t0, t3 = t0;
     size_t i = 0;
     for (; i + 4 * per <= n; i += 4 * per) {
@@ -247,7 +247,7 @@ INLINE uint32_t avx2_check(const void *src, size_t n, gs_dtype type)
     while (i < n) {
         uint32_t rest[8] = {0};
         const size_t count = n - i < per ? n - i : per;
-        memcpy(rest, at(src, i, type), count * size_of(type));
+        memcpy(rest, at(src, i, type), count * gsi_size_of(type));
         t0 = raise(t0, load(rest), type);
         i += count;
     }
@@ -313,7 +313,7 @@ INLINE uint32_t avx2_scan(double *sumsq, const void *src, size_t n, gs_dtype typ
         top = raise(top, scan_block(acc, at(src, i, type), type), GS_F32);
     if (i < n) {
         uint32_t rest[GSI_BLOCK] = {0};
-        memcpy(rest, at(src, i, type), (n - i) * size_of(type));
+        memcpy(rest, at(src, i, type), (n - i) * gsi_size_of(type));
         top = raise(top, scan_block(acc, rest, type), GS_F32);
     }
     double lanes[GSI_LANES];
@@ -372,7 +372,7 @@ INLINE void avx2_count(gsi_counts *out, const void *src, size_t n, gsi_limits li
     }
     if (i < n) {
         uint32_t rest[ROUND] = {0};
-        memcpy(rest, at(src, i, type), (n - i) * size_of(type));
+        memcpy(rest, at(src, i, type), (n - i) * gsi_size_of(type));
         count32(&c, rest, i, n, limits, type, &top);
         c.zero -= ROUND - (n - i); /* the padding */
     }

@@ -16,11 +16,9 @@ INLINE void prefetch(const void *p)
     _mm_prefetch((const char *)((uintptr_t)p + AHEAD), _MM_HINT_T0);
 }
 
-INLINE size_t size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
-
 INLINE const void *at(const void *src, size_t i, gs_dtype type)
 {
-    return (const char *)src + i * size_of(type);
+    return (const char *)src + i * gsi_size_of(type);
 }
 
 INLINE __m256i load(const void *p) { return _mm256_loadu_si256(p); }
@@ -91,7 +89,7 @@ INLINE uint32_t highest(__m256i top, gs_dtype type)
     for (int i = 0; i < 8; i++)
         best = lanes[i] > best ? lanes[i] : best;
     if (type != GS_F32)
-        best = gsi_widen(best, type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16);
+        best = gsi_widen(best, gsi_row_of(type));
     return gsi_top(best);
 }
 

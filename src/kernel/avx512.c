@@ -59,14 +59,14 @@ INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size
     __m512i top = _mm512_setzero_si512();
     char *d = dst;
     const char *s = src;
-    const size_t dsize = 32 * size_of(to), ssize = 32 * size_of(from);
+    const size_t dsize = 32 * gsi_size_of(to), ssize = 32 * gsi_size_of(from);
 
     if (stream) { /* whole lines only: first up to a line's start */
-        const size_t ahead = (64 - (uintptr_t)dst % 64) % 64 / size_of(to);
+        const size_t ahead = (64 - (uintptr_t)dst % 64) % 64 / gsi_size_of(to);
         const size_t head = ahead < n ? ahead : n;
         top = map32(d, to, s, from, head, op, factor, false, top);
-        d += head * size_of(to);
-        s += head * size_of(from);
+        d += head * gsi_size_of(to);
+        s += head * gsi_size_of(from);
         n -= head;
         for (; n >= 32; n -= 32, d += dsize, s += ssize) {
             prefetch(s);
@@ -191,7 +191,7 @@ INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_
         /* Lane k of the row is src[16 row + k - skip]: the lanes before `skip` are masked. */
         const ptrdiff_t offset = (ptrdiff_t)(row * 16) - (ptrdiff_t)skip;
         const char *s =
-            (const char *)((uintptr_t)src + (uintptr_t)(offset * (ptrdiff_t)size_of(from)));
+            (const char *)((uintptr_t)src + (uintptr_t)(offset * (ptrdiff_t)gsi_size_of(from)));
         uint16_t *d = (uint16_t *)((uintptr_t)dst + (uintptr_t)(offset * 2));
         const __m512i u = load16(s, from, lanes);
         const __m256i h = to == GS_F16 ? to_f16_sr(u, r) : to_bf16_sr(u, r);
@@ -224,7 +224,7 @@ INLINE uint32_t avx512_stochastic(void *dst, gs_dtype to, const void *src, gs_dt
 
 INLINE uint32_t avx512_check(const void *src, size_t n, gs_dtype type)
 {
-    const size_t per = 64 / size_of(type); /* elements a vector */
+    const size_t per = 64 / gsi_size_of(type); /* elements a vector */
     __m512i t0 = _mm512_setzero_si512(), t1 = t0, t2 = t0, t3 = t0;
     size_t i = 0;
     for (; i + 4 * per <= n; i += 4 * per) {
@@ -309,7 +309,7 @@ INLINE uint32_t avx512_scan(double *sumsq, const void *src, size_t n, gs_dtype t
         top = raise(top, scan_block(acc, at(src, i, type), type), type);
     if (i < n) { /* zeros add nothing, in any lane */
         uint32_t rest[GSI_BLOCK] = {0};
-        memcpy(rest, at(src, i, type), (n - i) * size_of(type));
+        memcpy(rest, at(src, i, type), (n - i) * gsi_size_of(type));
         top = raise(top, scan_block(acc, rest, type), type);
     }
     double lanes[GSI_LANES];

@@ -16,11 +16,9 @@ INLINE void prefetch(const void *p)
     _mm_prefetch((const char *)((uintptr_t)p + AHEAD), _MM_HINT_T0);
 }
 
-INLINE size_t size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
-
 INLINE const void *at(const void *src, size_t i, gs_dtype type)
 {
-    return (const char *)src + i * size_of(type);
+    return (const char *)src + i * gsi_size_of(type);
 }
 
 /* The first `n` of 16 or 32 lanes. */
@@ -81,7 +79,7 @@ INLINE uint32_t highest(__m512i top, gs_dtype type)
     const __m512i even = _mm512_and_si512(top, _mm512_set1_epi32(0xFFFF));
     const __m512i odd = _mm512_srli_epi32(top, 16);
     const uint32_t code = _mm512_reduce_max_epu32(_mm512_max_epu32(even, odd));
-    return gsi_top(gsi_widen(code, type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16));
+    return gsi_top(gsi_widen(code, gsi_row_of(type)));
 }
 
 #endif

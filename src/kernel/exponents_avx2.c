@@ -101,7 +101,7 @@ static void fold(gs_exponents *sum, table t[2], int base, uint64_t outside)
 
 INLINE uint32_t avx2_exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
-    const size_t size = type == GS_F32 ? 4 : 2;
+    const size_t size = gsi_size_of(type);
     const char *s = src;
     __m256i top = _mm256_setzero_si256();
     while (n >= WORTHWHILE) {

@@ -38,7 +38,7 @@ INLINE __m512i load16(const void *src, gs_dtype type)
 /* The words of elements 16 v to 16 v + 15; zero where there is no bit for it. */
 INLINE __m512i words(state *s, const void *src, gs_dtype type, int v, __mmask16 *any)
 {
-    const size_t size = type == GS_F32 ? 4 : 2;
+    const size_t size = gsi_size_of(type);
     const char *at = (const char *)src + 16 * size * (size_t)v;
     if (type == GS_F32 || v % 2 == 0)
         _mm_prefetch((const char *)((uintptr_t)at + AHEAD), _MM_HINT_T0);
@@ -135,7 +135,7 @@ INLINE uint64_t fold(gs_exponents *sum, const state *s, int base)
 
 INLINE uint32_t avx512_exponents(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
-    const size_t size = type == GS_F32 ? 4 : 2;
+    const size_t size = gsi_size_of(type);
     const char *p = src;
     uint32_t most = 0;
     while (n >= GROUP) {

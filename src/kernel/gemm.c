@@ -96,7 +96,7 @@ static void work(void *arg, size_t worker)
         gsi_tile_run(j->isa, j->g, tile, j->scratch + worker * j->scratch_each,
                      j->g->stats ? &counts : NULL);
     }
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     if (j->g->stats)
         add_counts(j, &counts);
 }
@@ -195,7 +195,7 @@ static void multiply_blocks(void *arg, size_t worker)
         gsi_tile_run(s->j->isa, &s->of_block, tile, s->j->scratch + worker * s->j->scratch_each,
                      NULL);
     }
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
 }
 
 static void add_floats(float *sum, const float *x, size_t n)
@@ -247,7 +247,7 @@ static void fold_panels(void *arg, size_t worker)
                 memcpy(s->total + (i + r) * g->n + c, sums + r * isa->nr, n * sizeof *sums);
         }
     }
-    gsi_fpenv_write(env);
+    gsi_fpenv_leave(env);
     if (g->stats)
         add_counts(j, &counts);
 }

@@ -180,12 +180,6 @@ void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *scratch);
 /* The definition in plain loops. */
 void gsi_gemm_ref(const gs_gemm *g);
 
-static inline size_t gsi_min_size(size_t a, size_t b) { return a < b ? a : b; }
-static inline size_t gsi_max_size(size_t a, size_t b) { return a > b ? a : b; }
-static inline size_t gsi_parts(size_t n, size_t size) { return n / size + (n % size > 0); }
-
-static inline size_t gsi_size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
-
 /* Element i of an array of `type`. */
 static inline const void *gsi_at(const void *data, gs_dtype type, size_t i)
 {

@@ -7,10 +7,7 @@ enum { MR = 4, NR = 8 };
 
 static float widen(const void *src, size_t i, gs_dtype type)
 {
-    if (type == GS_F32)
-        return ((const float *)src)[i];
-    const uint16_t code = ((const uint16_t *)src)[i];
-    return type == GS_F16 ? gs_f16_to_f32(code) : gs_bf16_to_f32(code);
+    return gsi_float(gsi_element(src, type, i));
 }
 
 static void copy(float *dst, size_t dst_stride, const void *src, size_t src_stride, gs_dtype type,
@@ -80,7 +77,7 @@ static void store(void *c, size_t i, float sum, const gsi_finish *f)
     if (f->dtype == GS_F32) {
         ((float *)c)[i] = sum;
     } else {
-        const gsi_row row = f->dtype == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+        const gsi_row row = gsi_row_of(f->dtype);
         const uint32_t code = gsi_narrow(u, row, GSI_NEAREST, false);
         ((uint16_t *)c)[i] = (uint16_t)code;
         stored = gsi_widen(code, row);

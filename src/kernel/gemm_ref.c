@@ -5,15 +5,7 @@
 
 static float read_float(const void *data, gs_dtype type, size_t i)
 {
-    const void *p = gsi_at(data, type, i);
-    if (type == GS_F32) {
-        uint32_t u;
-        memcpy(&u, p, sizeof u);
-        return gsi_float(u);
-    }
-    uint16_t code;
-    memcpy(&code, p, sizeof code);
-    return type == GS_F16 ? gs_f16_to_f32(code) : gs_bf16_to_f32(code);
+    return gsi_float(gsi_element(data, type, i));
 }
 
 static void write_float(void *data, gs_dtype type, size_t i, float x)

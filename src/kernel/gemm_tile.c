@@ -92,10 +92,7 @@ static void add_lanes(gsi_counts *c, const gsi_lanes *lanes, gs_dtype type)
         small += lanes->small[i];
         amax = lanes->amax[i] > amax ? lanes->amax[i] : amax;
     }
-    if (type != GS_F32) {
-        const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
-        amax = gsi_widen(gsi_narrow(amax, row, GSI_NEAREST, false), row);
-    }
+    amax = gsi_rounded(amax, type);
     c->zero += zeros - lanes->spare;
     c->flushed += low - zeros;
     c->subnormal += small - low;

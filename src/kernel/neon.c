@@ -41,7 +41,7 @@ INLINE uint32x4_t map32(void *dst, gs_dtype to, const void *src, gs_dtype from, 
         f32x8 u = load8(at(src, i, from), from);
         u.val[0] = map4(u.val[0], to, from, op, factor);
         u.val[1] = map4(u.val[1], to, from, op, factor);
-        top = store8((char *)dst + i * size_of(to), to, u, top);
+        top = store8((char *)dst + i * gsi_size_of(to), to, u, top);
     }
     return top;
 }
@@ -52,15 +52,15 @@ INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size
     uint32x4_t top = all(0);
     char *d = dst;
     const char *s = src;
-    const size_t dsize = ROUND * size_of(to), ssize = ROUND * size_of(from);
+    const size_t dsize = ROUND * gsi_size_of(to), ssize = ROUND * gsi_size_of(from);
 
     for (; n >= ROUND; n -= ROUND, d += dsize, s += ssize)
         top = map32(d, to, s, from, op, factor, top);
     if (n > 0) {
         uint32_t in[ROUND] = {0}, out[ROUND];
-        memcpy(in, s, n * size_of(from));
+        memcpy(in, s, n * gsi_size_of(from));
         top = map32(out, to, in, from, op, factor, top);
-        memcpy(d, out, n * size_of(to));
+        memcpy(d, out, n * gsi_size_of(to));
     }
     return highest(top, to);
 }
@@ -107,7 +107,7 @@ INLINE uint32_t neon_axpy(void *dst, const void *src, gs_dtype from, size_t n, f
         float rest[ROUND] = {0};
         uint32_t in[ROUND] = {0};
         memcpy(rest, y + i, (n - i) * sizeof *y);
-        memcpy(in, at(src, i, from), (n - i) * size_of(from));
+        memcpy(in, at(src, i, from), (n - i) * gsi_size_of(from));
         top = axpy32(rest, in, from, factor, top);
         memcpy(y + i, rest, (n - i) * sizeof *y);
     }
@@ -223,7 +223,7 @@ INLINE uint32_t neon_stochastic(void *dst, gs_dtype to, const void *src, gs_dtyp
         } else {
             uint32_t in[GSI_RANDOM_GROUP] = {0};
             uint16_t out[GSI_RANDOM_GROUP];
-            memcpy((char *)in + skip * size_of(from), s, count * size_of(from));
+            memcpy((char *)in + skip * gsi_size_of(from), s, count * gsi_size_of(from));
             top = stochastic_group(out, to, in, from, seed, group, top);
             memcpy(d + i, out + skip, count * sizeof *d);
         }
@@ -237,7 +237,7 @@ INLINE uint32_t neon_stochastic(void *dst, gs_dtype to, const void *src, gs_dtyp
 
 INLINE uint32_t neon_check(const void *src, size_t n, gs_dtype type)
 {
-    const size_t per = 16 / size_of(type); /* elements a vector */
+    const size_t per = 16 / gsi_size_of(type); /* elements a vector */
     uint32x4_t t0 = all(0), t1 = t0, t2 = t0, t3 = t0;
     size_t i = 0;
     for (; i + 4 * per <= n; i += 4 * per) {
@@ -250,7 +250,7 @@ INLINE uint32_t neon_check(const void *src, size_t n, gs_dtype type)
     while (i < n) {
         uint32_t rest[4] = {0};
         const size_t count = n - i < per ? n - i : per;
-        memcpy(rest, at(src, i, type), count * size_of(type));
+        memcpy(rest, at(src, i, type), count * gsi_size_of(type));
         t0 = raise(t0, load(rest), type);
         i += count;
     }
@@ -315,7 +315,7 @@ INLINE uint32_t neon_scan(double *sumsq, const void *src, size_t n, gs_dtype typ
         top = vmaxq_u32(top, scan_block(acc, at(src, i, type), type));
     if (i < n) {
         uint32_t rest[GSI_BLOCK] = {0};
-        memcpy(rest, at(src, i, type), (n - i) * size_of(type));
+        memcpy(rest, at(src, i, type), (n - i) * gsi_size_of(type));
         top = vmaxq_u32(top, scan_block(acc, rest, type));
     }
     for (int k = 0; k < 16; k++)
@@ -385,7 +385,7 @@ INLINE void neon_count(gsi_counts *out, const void *src, size_t n, gsi_limits li
         count32(&c, &t, at(src, i, type), i, n, type);
     if (i < n) {
         uint32_t rest[ROUND] = {0};
-        memcpy(rest, at(src, i, type), (n - i) * size_of(type));
+        memcpy(rest, at(src, i, type), (n - i) * gsi_size_of(type));
         count32(&c, &t, rest, i, n, type);
         padding = ROUND - (n - i);
     }

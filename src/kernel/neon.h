@@ -11,11 +11,9 @@
 
 enum { ROUND = 32 };
 
-INLINE size_t size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
-
 INLINE const void *at(const void *src, size_t i, gs_dtype type)
 {
-    return (const char *)src + i * size_of(type);
+    return (const char *)src + i * gsi_size_of(type);
 }
 
 /* By bytes: an array may be of any type, and aligned to its elements only. */
@@ -96,7 +94,7 @@ INLINE uint32_t highest(uint32x4_t top, gs_dtype type)
 {
     if (type == GS_F32)
         return gsi_top(vmaxvq_u32(top));
-    return gsi_top(gsi_widen(vmaxvq_u16(halves(top)), type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16));
+    return gsi_top(gsi_widen(vmaxvq_u16(halves(top)), gsi_row_of(type)));
 }
 
 #endif

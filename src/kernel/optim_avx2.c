@@ -18,7 +18,7 @@ INLINE vf load_n(const void *p, gs_dtype type, size_t n)
     __m256i x = {0};
     if (n == WIDTH)
         return (vf)load8(p, type);
-    memcpy(&x, p, n * size_of(type));
+    memcpy(&x, p, n * gsi_size_of(type));
     return (vf)load8(&x, type);
 }
 

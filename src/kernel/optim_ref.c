@@ -9,10 +9,7 @@ static inline float term(float x) { return gsi_bits(x) & GSI_TERM ? x : 0; }
 
 static inline float load(const void *src, size_t i, gs_dtype type)
 {
-    if (type == GS_F32)
-        return ((const float *)src)[i];
-    return gsi_float(
-        gsi_widen(((const uint16_t *)src)[i], type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16));
+    return gsi_float(gsi_element(src, type, i));
 }
 
 /* The gradient in true units, clipped by value. */
@@ -29,8 +26,7 @@ static inline uint32_t store(const gsi_slice *s, size_t i, float weight, uint32_
     const uint32_t u = gsi_bits(weight), mag = gsi_magnitude(u);
     s->weight[i] = weight;
     if (s->copy)
-        s->copy[i] = (uint16_t)gsi_narrow(u, s->copy_type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16,
-                                          GSI_NEAREST, false);
+        s->copy[i] = (uint16_t)gsi_narrow(u, gsi_row_of(s->copy_type), GSI_NEAREST, false);
     return mag > top ? mag : top;
 }
 

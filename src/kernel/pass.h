@@ -29,7 +29,7 @@ gsi_span gsi_cut_span(const gsi_cut *cut, size_t chunk);
 
 static inline void *gsi_tensor_at(const gs_tensor *x, size_t i)
 {
-    return (char *)x->data + i * (x->dtype == GS_F32 ? 4 : 2);
+    return (char *)x->data + i * gsi_size_of(x->dtype);
 }
 
 #endif

@@ -15,14 +15,6 @@ double gsi_fold(double lanes[GSI_LANES], uint32_t top)
     return lanes[0];
 }
 
-/* Element i as f32 bits. */
-static inline uint32_t load(const void *src, size_t i, gs_dtype type)
-{
-    if (type == GS_F32)
-        return ((const uint32_t *)src)[i];
-    return gsi_widen(((const uint16_t *)src)[i], type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16);
-}
-
 /* Stores f32 bits as element i and returns the magnitude of what is there now. */
 static inline uint32_t store(void *dst, size_t i, uint32_t u, gs_dtype type, int random)
 {
@@ -30,7 +22,7 @@ static inline uint32_t store(void *dst, size_t i, uint32_t u, gs_dtype type, int
         ((uint32_t *)dst)[i] = u;
         return gsi_magnitude(u);
     }
-    const gsi_row row = type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+    const gsi_row row = gsi_row_of(type);
     const uint32_t code = gsi_narrow(u, row, random, false);
     ((uint16_t *)dst)[i] = (uint16_t)code;
     return gsi_magnitude(gsi_widen(code, row));
@@ -44,7 +36,7 @@ static inline uint32_t ref_convert(void *dst, gs_dtype to, const void *src, gs_d
     (void)stream;
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
-        top = max_u32(top, store(dst, i, load(src, i, from), to, GSI_NEAREST));
+        top = max_u32(top, store(dst, i, gsi_element(src, from, i), to, GSI_NEAREST));
     return gsi_top(top);
 }
 
@@ -54,7 +46,7 @@ static inline uint32_t ref_stochastic(void *dst, gs_dtype to, const void *src, g
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
         const int random = gsi_random_u16(seed, first + i);
-        top = max_u32(top, store(dst, i, load(src, i, from), to, random));
+        top = max_u32(top, store(dst, i, gsi_element(src, from, i), to, random));
     }
     return gsi_top(top);
 }
@@ -63,7 +55,7 @@ static inline uint32_t ref_check(const void *src, size_t n, gs_dtype type)
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++)
-        top = max_u32(top, gsi_magnitude(load(src, i, type)));
+        top = max_u32(top, gsi_magnitude(gsi_element(src, type, i)));
     return gsi_top(top);
 }
 
@@ -73,7 +65,7 @@ static inline uint32_t scan_block(double lanes[GSI_LANES], const void *src, size
     float part[GSI_LANES] = {0};
     uint32_t top = 0;
     for (size_t i = first; i < end; i++) {
-        const uint32_t u = load(src, i, type);
+        const uint32_t u = gsi_element(src, type, i);
         part[i % GSI_LANES] += gsi_float(u) * gsi_float(u);
         top = max_u32(top, gsi_magnitude(u));
     }
@@ -82,7 +74,7 @@ static inline uint32_t scan_block(double lanes[GSI_LANES], const void *src, size
             lanes[l] += (double)part[l];
     } else {
         for (size_t i = first; i < end; i++) {
-            const double x = (double)gsi_float(load(src, i, type));
+            const double x = (double)gsi_float(gsi_element(src, type, i));
             lanes[i % GSI_LANES] += x * x;
         }
     }
@@ -104,7 +96,7 @@ static inline void ref_count(gsi_counts *out, const void *src, size_t n, gsi_lim
 {
     gsi_counts c = {.first_bad = n};
     for (size_t i = 0; i < n; i++) {
-        const uint32_t mag = gsi_magnitude(load(src, i, type));
+        const uint32_t mag = gsi_magnitude(gsi_element(src, type, i));
         if (mag >= GSI_F32_INF) {
             if (c.first_bad == n)
                 c.first_bad = i;
@@ -126,7 +118,7 @@ static inline uint32_t ref_scale(void *dst, gs_dtype to, const void *src, gs_dty
     (void)stream;
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
-        const float x = gsi_float(load(src, i, from)) * factor;
+        const float x = gsi_float(gsi_element(src, from, i)) * factor;
         top = max_u32(top, store(dst, i, gsi_bits(x), to, GSI_NEAREST));
     }
     return gsi_top(top);
@@ -137,7 +129,7 @@ static inline uint32_t ref_axpy(void *dst, const void *src, gs_dtype from, size_
     float *y = dst;
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
-        y[i] += factor * gsi_float(load(src, i, from));
+        y[i] += factor * gsi_float(gsi_element(src, from, i));
         top = max_u32(top, gsi_magnitude(gsi_bits(y[i])));
     }
     return gsi_top(top);
@@ -147,7 +139,7 @@ static inline uint32_t ref_exponents(gs_exponents *sum, const void *src, size_t 
 {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t mag = gsi_magnitude(load(src, i, type));
+        const uint32_t mag = gsi_magnitude(gsi_element(src, type, i));
         gsi_exponents_add(sum, mag);
         top = max_u32(top, mag);
     }

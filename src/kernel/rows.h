@@ -37,13 +37,13 @@ typedef struct gsi_out {
 /* The same array from element i on. */
 static inline gsi_in gsi_in_at(gsi_in x, size_t i)
 {
-    const size_t bytes = x.type == GS_F32 ? 4 : 2;
+    const size_t bytes = gsi_size_of(x.type);
     return (gsi_in){(const char *)x.data + i * bytes, x.type};
 }
 
 static inline gsi_out gsi_out_at(gsi_out y, size_t i)
 {
-    const size_t bytes = y.type == GS_F32 ? 4 : 2;
+    const size_t bytes = gsi_size_of(y.type);
     return (gsi_out){(char *)y.data + i * bytes, y.type, y.counts};
 }
 

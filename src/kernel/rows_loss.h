@@ -180,15 +180,7 @@ TARGET static void KERNEL(logsumexp)(float *lse, gsi_in x, size_t rows, size_t c
 
 /* ---- cross-entropy ---- */
 
-INLINE float one(gsi_in x, size_t i)
-{
-    const gsi_in at = gsi_in_at(x, i);
-    uint32_t u = 0;
-    memcpy(&u, at.data, at.type == GS_F32 ? 4 : 2);
-    if (at.type != GS_F32)
-        u = gsi_widen(u, at.type == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16);
-    return gsi_float(u);
-}
+INLINE float one(gsi_in x, size_t i) { return gsi_float(gsi_element(x.data, x.type, i)); }
 
 TARGET static void KERNEL(cross_entropy)(float *loss, float *lse, gsi_in logits,
                                          const int32_t *target, size_t rows, size_t cols)

@@ -82,7 +82,7 @@ INLINE pack load_whole(const void *data, gs_dtype type)
 TARGET static __attribute__((noinline)) void load_part(pack *p, gsi_in x, size_t m)
 {
     float room[LANES] = {0};
-    memcpy(room, x.data, m * (x.type == GS_F32 ? 4 : 2));
+    memcpy(room, x.data, m * gsi_size_of(x.type));
     *p = load_whole(room, x.type);
 }
 
@@ -137,7 +137,7 @@ INLINE uint32_t sink_end(const sink *s)
 {
     if (s->out.counts)
         tally_end(s->tally, s->out.counts, s->out.type);
-    return gsi_top(rounded(lanes_max(s->top), s->out.type));
+    return gsi_top(gsi_rounded(lanes_max(s->top), s->out.type));
 }
 
 INLINE void store_whole(void *data, gs_dtype type, pack x)
@@ -158,7 +158,7 @@ TARGET static __attribute__((noinline)) void store_part(gsi_out y, const pack *x
 {
     float room[LANES];
     store_whole(room, y.type, *x);
-    memcpy(y.data, room, m * (y.type == GS_F32 ? 4 : 2));
+    memcpy(y.data, room, m * gsi_size_of(y.type));
 }
 
 /* The first m lanes go to elements i to i + m. */

@@ -100,4 +100,34 @@ static inline uint32_t gsi_widen(uint32_t code, gsi_row f)
     return sign | (uint32_t)e << 23 | (m & 0x7FFFFF);
 }
 
+/* ---- arrays of f32, f16 or bf16 ---- */
+
+static inline size_t gsi_size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
+
+static inline gsi_row gsi_row_of(gs_dtype half)
+{
+    return half == GS_F16 ? GSI_ROW_F16 : GSI_ROW_BF16;
+}
+
+/* Element i, as the bits of an f32. */
+static inline uint32_t gsi_element(const void *data, gs_dtype type, size_t i)
+{
+    uint32_t u;
+    uint16_t code;
+    if (type == GS_F32) {
+        memcpy(&u, (const char *)data + i * sizeof u, sizeof u);
+        return u;
+    }
+    memcpy(&code, (const char *)data + i * sizeof code, sizeof code);
+    return gsi_widen(code, gsi_row_of(type));
+}
+
+/* The bits of what is stored for an f32. */
+static inline uint32_t gsi_rounded(uint32_t u, gs_dtype type)
+{
+    if (type == GS_F32)
+        return u;
+    return gsi_widen(gsi_narrow(u, gsi_row_of(type), GSI_NEAREST, false), gsi_row_of(type));
+}
+
 #endif

@@ -141,7 +141,7 @@ static segment segment_at(const gs_optim *o, gsi_span span, size_t at)
 
 static const void *grad_at(const gs_optim *o, const gsi_slice *s, size_t t, size_t i)
 {
-    return (const char *)s->grad + i * (o->grads[t].dtype == GS_F32 ? 4 : 2);
+    return (const char *)s->grad + i * gsi_size_of(o->grads[t].dtype);
 }
 
 static void norms_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gsi_result *r)

@@ -151,7 +151,7 @@ static gs_status new_slots(gs_optim *o)
             *gsi_slot_of(o, t, (gs_slot)k) =
                 (gs_tensor){(void *)(uintptr_t)bytes, count, type, o->weights[t].name, 0};
             /* no larger than the weight itself, which is there, twice */
-            bytes += (count + STEP - 1) / STEP * STEP * (type == GS_F32 ? 4 : 2);
+            bytes += (count + STEP - 1) / STEP * STEP * gsi_size_of(type);
         }
         if (bytes == 0)
             continue;
@@ -309,7 +309,7 @@ static void clear_list(const gs_tensor *list, size_t n)
 {
     for (size_t t = 0; t < n; t++)
         if (list[t].count > 0)
-            memset(list[t].data, 0, list[t].count * (list[t].dtype == GS_F32 ? 4 : 2));
+            memset(list[t].data, 0, list[t].count * gsi_size_of(list[t].dtype));
 }
 
 void gs_optim_clear_grads(gs_optim *o)

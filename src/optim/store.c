@@ -52,9 +52,9 @@ static gs_status make_plan(plan *p, gs_context *ctx, const gs_store_entry *entri
     size_t self;
     if (add_part(p, &self, 1, sizeof(gs_store)) && add_part(p, &p->weights, n, sizeof(gs_weight)) &&
         add_part(p, &p->names, names, 1) &&
-        add_part(p, &p->data, p->total, types.data == GS_F32 ? 4 : 2) &&
+        add_part(p, &p->data, p->total, gsi_size_of(types.data)) &&
         add_part(p, &p->copies, p->total, copy_bytes) &&
-        add_part(p, &p->grads, p->total, types.grad == GS_F32 ? 4 : 2) && p->bytes < PTRDIFF_MAX)
+        add_part(p, &p->grads, p->total, gsi_size_of(types.grad)) && p->bytes < PTRDIFF_MAX)
         return GS_OK;
     return gsi_fail(&ctx->error, GS_ESIZE, "%zu weights are too large together", n);
 }
@@ -92,7 +92,7 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
                     base + p.grads};
     char *name = base + p.names;
     size_t at = 0;
-    const size_t data_size = types.data == GS_F32 ? 4 : 2, grad_size = types.grad == GS_F32 ? 4 : 2;
+    const size_t data_size = gsi_size_of(types.data), grad_size = gsi_size_of(types.grad);
     for (size_t t = 0; t < n; t++) {
         const gs_store_entry *e = &entries[t];
         const size_t length = strlen(e->name) + 1, count = e->rows * e->cols;

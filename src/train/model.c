@@ -35,6 +35,12 @@ void gs_model_free(gs_model *model)
         model->release(model);
 }
 
+static gs_value *cross_entropy(void *model, gs_tape *t, const gs_batch *batch)
+{
+    const gs_model *m = model;
+    return gs_cross_entropy(t, m->logits(model, t, batch), batch->targets);
+}
+
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
 {
     const size_t each =
@@ -61,7 +67,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
     float *state = (void *)at;
     h->names = (void *)(at + floats);
     gs_model *model = (void *)(base + HEAD);
-    *model = (gs_model){.release = release,
+    *model = (gs_model){.forward = cross_entropy,
+                        .release = release,
                         .entries = h->entries,
                         .inits = h->inits,
                         .state = states ? state : NULL,

@@ -73,11 +73,6 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     return gs_linear(t, x, gs_param(t, &a.w[0]), gs_param(t, &a.w[1]));
 }
 
-static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
-{
-    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
-}
-
 /* ---- weights ---- */
 
 typedef struct image {
@@ -164,7 +159,6 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
     cnn *m = gsi_model_new(ctx, sizeof *m, 3 * norms + 2, 2 * channels);
     if (!m)
         return GS_ENOMEM;
-    m->base.forward = forward;
     m->base.logits = logits;
     m->config = *c;
     const image x = {c->height, c->width, c->channels};

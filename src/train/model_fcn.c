@@ -26,11 +26,6 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     return x;
 }
 
-static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
-{
-    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
-}
-
 gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config)
 {
     if (!out || !ctx || !config)
@@ -54,7 +49,6 @@ gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *co
     fcn *m = gsi_model_new(ctx, sizeof *m, 2 * (c->layers + 1), 0);
     if (!m)
         return GS_ENOMEM;
-    m->base.forward = forward;
     m->base.logits = logits;
     m->config = *c;
     const double pixels = (double)c->height * (double)c->width;

@@ -1,6 +1,5 @@
 /* GPT-2 (Radford et al. 2019): x + attention(norm(x)), x + mlp(norm(x)), and the head is the
  * embedding. */
-#include "engine/engine.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -60,8 +59,8 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const gs_weight *w = m->base.weights;
     const size_t rows = batch->n * batch->time, shape[] = {batch->n, batch->time, c->width};
     if (batch->time > c->context)
-        return gsi_poison(t, GS_ESIZE, "gpt: items have %zu tokens, and the context is %zu",
-                          batch->time, c->context);
+        return gs_tape_fail(t, GS_ESIZE, "gpt: items have %zu tokens, and the context is %zu",
+                            batch->time, c->context);
     gs_tape_layer(t, w[WTE].name);
     gs_value *x = gs_reshape(t, gs_embedding(t, gs_param(t, &w[WTE]), batch->ids, rows), 3, shape);
     x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions, batch->time));
@@ -72,11 +71,6 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     x = norm(t, x, b.w);
     gs_tape_layer(t, "lm_head");
     return gs_linear(t, x, gs_param(t, &w[WTE]), NULL);
-}
-
-static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
-{
-    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
 }
 
 /* ---- weights ---- */
@@ -146,7 +140,6 @@ gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *co
     gpt *m = gsi_model_new(ctx, sizeof *m + c->context * sizeof *m->positions, entries, 0);
     if (!m)
         return GS_ENOMEM;
-    m->base.forward = forward;
     m->base.logits = logits;
     m->base.flops = flops_of(c);
     m->config = *c;

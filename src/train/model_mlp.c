@@ -22,11 +22,6 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     return x;
 }
 
-static gs_value *forward(void *model, gs_tape *t, const gs_batch *batch)
-{
-    return gs_cross_entropy(t, logits(model, t, batch), batch->targets);
-}
-
 gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *config)
 {
     if (!out || !ctx || !config || !config->sizes)
@@ -44,7 +39,6 @@ gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *co
     mlp *m = gsi_model_new(ctx, sizeof *m, 2 * (config->count - 1), 0);
     if (!m)
         return GS_ENOMEM;
-    m->base.forward = forward;
     m->base.logits = logits;
     m->inputs = config->sizes[0];
     m->layers = config->count - 1;

@@ -91,7 +91,7 @@ static void fill_stepped(gs_trainer *t)
     for (size_t i = 0; i < t->team->n_parts; i++) {
         const gsi_part p = t->team->parts[i];
         const gs_weight *w = &gs_store_weights(t->store, NULL)[p.weight];
-        const size_t size = w->dtype == GS_F32 ? 4 : 2;
+        const size_t size = gsi_size_of(w->dtype);
         void *const data = (char *)w->data + p.first * size;
         snprintf(s->names[i], sizeof s->names[i], "%.56s[%zu]", w->name, p.first);
         s->stepped[i] = (gs_weight){.name = s->names[i],
@@ -200,7 +200,7 @@ static gs_status gather_vectors(gs_trainer *t)
 gs_status gsi_shard_gather(gs_trainer *t)
 {
     const gs_tensor data = gs_store_data(t->store), copies = gs_store_copies(t->store);
-    gs_status status = gs_reducer_gather(t->team->reducer, data.data, data.dtype == GS_F32 ? 4 : 2);
+    gs_status status = gs_reducer_gather(t->team->reducer, data.data, gsi_size_of(data.dtype));
     if (status == GS_OK && copies.count > 0)
         status = gs_tensors_convert(t->ctx, &copies, &data, 1, NULL);
     if (status == GS_OK && t->team->shard.apart)

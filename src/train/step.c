@@ -7,9 +7,6 @@
 #include "kernel/fpenv.h"
 #include "train/train.h"
 
-#include <math.h>
-#include <string.h>
-
 /* Runs every micro-batch; the gradients of scale * loss add up in the store. */
 static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, size_t n,
                            gs_train_row *row)
@@ -32,8 +29,7 @@ static gs_status run_batch(gs_trainer *t, gs_step *step, const gs_batch *micro, 
             return gs_tape_status(t->tape, &t->ctx->error);
         row->loss += share * (double)*(const float *)loss->data;
         gs_step_loss(step, (double)*(const float *)loss->data);
-        gs_stats_merge(&row->stored, gs_tape_stats(t->tape));
-        gsi_note_memory(&row->memory, gs_tape_memory(t->tape));
+        gsi_note_tape(t, row);
     }
     row->items = (uint64_t)items;
     return status;
@@ -80,7 +76,7 @@ gs_status gs_trainer_step(gs_trainer *t, const gs_batch *micro, size_t n, gs_tra
     gs_status mine = gsi_check_batch(t, micro, n);
     if (!row)
         row = &unread;
-    *row = (gs_train_row){.step = t->steps, .telemetry = t->telemetry};
+    *row = (gs_train_row){.step = t->steps};
     const uint64_t sent = gsi_team_sent(t);
     gsi_keep_state(t);
     gsi_lap(t, NULL, GS_PHASE_CLEAR);

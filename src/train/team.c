@@ -14,8 +14,6 @@
 
 /* ---- life ---- */
 
-static size_t least_of(size_t a, size_t b) { return a < b ? a : b; }
-
 /* The parts of a piece, appended to out[n]. */
 static size_t parts_in(const gs_trainer *t, gs_piece piece, gsi_part *out, size_t n)
 {
@@ -23,7 +21,7 @@ static size_t parts_in(const gs_trainer *t, gs_piece piece, gsi_part *out, size_
     for (size_t w = 0; w < t->model->n && starts[w] < end; w++) {
         const size_t count = t->model->entries[w].rows * t->model->entries[w].cols;
         const size_t first = piece.first > starts[w] ? piece.first - starts[w] : 0;
-        const size_t last = least_of(end - starts[w], count);
+        const size_t last = gsi_min_size(end - starts[w], count);
         if (first >= last)
             continue;
         if (out)
@@ -127,7 +125,7 @@ uint64_t gsi_team_sent(const gs_trainer *t)
     return t->team->reducer ? gs_reducer_sent(t->team->reducer) : 0;
 }
 
-static uint64_t bytes_of(gs_tensor x) { return x.count * (x.dtype == GS_F32 ? 4 : 2); }
+static uint64_t bytes_of(gs_tensor x) { return x.count * gsi_size_of(x.dtype); }
 
 gs_held gs_trainer_held(const gs_trainer *t)
 {
@@ -355,7 +353,7 @@ static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
     uint64_t lanes[HASH_LANES] = {seed, seed + 1, seed + 2, seed + 3}, words[HASH_LANES];
     const char *p = data;
     for (size_t i = 0; i < bytes; i += sizeof words) {
-        const size_t n = least_of(bytes - i, sizeof words);
+        const size_t n = gsi_min_size(bytes - i, sizeof words);
         if (n < sizeof words)
             memset(words, 0, sizeof words);
         memcpy(words, p + i, n);
@@ -372,7 +370,7 @@ static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
 
 static uint64_t hash_tensor(uint64_t seed, gs_tensor x)
 {
-    return hash(seed, x.data, x.count * (x.dtype == GS_F32 ? 4 : 2));
+    return hash(seed, x.data, x.count * gsi_size_of(x.dtype));
 }
 
 /* "ranks 1, 4 and 6 differ" */

@@ -19,7 +19,6 @@ struct gs_trainer {
     void *meet; /* room for a struct of each rank: those that are gathered in every step */
     uint64_t seed, steps;
     double loss_weight;
-    int telemetry;
     float *kept; /* [model->states], as they were before the step */
     double lap;  /* when the phase began, in seconds */
 };
@@ -33,7 +32,8 @@ gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n);
 uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i);
 /* The time since the last call belongs to the phase; row NULL: to none. */
 void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase);
-void gsi_note_memory(gs_memory *most, gs_memory memory);
+/* What the tape tells of the micro-batch it has run. */
+void gsi_note_tape(const gs_trainer *t, gs_train_row *row);
 void gsi_keep_state(gs_trainer *t);
 void gsi_restore_state(gs_trainer *t);
 /* Puts back what the step moved. */
@@ -113,14 +113,14 @@ gs_status gsi_team_compare_now(gs_trainer *t);
 /* ---- model.c: making models ---- */
 
 /* A model of `size` bytes, which begins with a gs_model, with room for entries, for `states` floats
- * in no more stretches than entries, and for the names. NULL: no memory, and the context says so.
- */
+ * in no more stretches than entries, and for the names. Its loss is the cross-entropy of its
+ * logits, which are to be set. NULL: no memory, and the context says so. */
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states);
 /* Adds a weight. */
 void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const char *format, ...)
-    GSI_PRINTF(5, 6);
+    GS_PRINTF(5, 6);
 /* Names the next `count` of the states and returns where they lie. */
-float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GSI_PRINTF(3, 4);
+float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GS_PRINTF(3, 4);
 
 /* Initial values of weight t: `count` of them, from element `first` on. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first);

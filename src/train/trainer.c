@@ -34,7 +34,7 @@ static gs_status init_weights(gs_trainer *t)
     float block[BLOCK];
     for (size_t k = 0; k < t->model->n; k++) {
         const gs_weight *w = &gs_store_weights(t->store, NULL)[k];
-        const size_t count = w->rows * w->cols, size = w->dtype == GS_F32 ? 4 : 2;
+        const size_t count = w->rows * w->cols, size = gsi_size_of(w->dtype);
         if (w->dtype == GS_F32) {
             gsi_init_fill(w->data, count, t->model->inits[k], t->seed, k, 0);
             continue;
@@ -118,8 +118,7 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                       .scaler = config->scaler,
                       .comm = config->comm ? *config->comm : gs_comm_single(),
                       .seed = config->seed,
-                      .loss_weight = config->loss_weight,
-                      .telemetry = config->tape.telemetry};
+                      .loss_weight = config->loss_weight};
     const size_t each = sizeof(gsi_seen) > sizeof(gs_error) ? sizeof(gsi_seen) : sizeof(gs_error);
     t->meet = gsi_new(&ctx->heap, (size_t)t->comm.size * each);
     if (!t->meet) {
@@ -202,13 +201,15 @@ void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase)
     t->lap = time;
 }
 
-static size_t most_of(size_t a, size_t b) { return a > b ? a : b; }
-
-void gsi_note_memory(gs_memory *most, gs_memory memory)
+void gsi_note_tape(const gs_trainer *t, gs_train_row *row)
 {
-    most->activations = most_of(most->activations, memory.activations);
-    most->gradients = most_of(most->gradients, memory.gradients);
-    most->peak = most_of(most->peak, memory.peak);
+    const gs_memory memory = gs_tape_memory(t->tape);
+    gs_memory *most = &row->memory;
+    gs_stats_merge(&row->stored, gs_tape_stats(t->tape));
+    row->telemetry = t->tape->config.telemetry;
+    most->activations = gsi_max_size(most->activations, memory.activations);
+    most->gradients = gsi_max_size(most->gradients, memory.gradients);
+    most->peak = gsi_max_size(most->peak, memory.peak);
 }
 
 void gsi_keep_state(gs_trainer *t)
@@ -244,9 +245,7 @@ const char *gs_phase_name(gs_phase phase)
 
 static float at(const gs_value *v, size_t i)
 {
-    return v->dtype == GS_F32   ? ((const float *)v->data)[i]
-           : v->dtype == GS_F16 ? gs_f16_to_f32(((const uint16_t *)v->data)[i])
-                                : gs_bf16_to_f32(((const uint16_t *)v->data)[i]);
+    return gsi_float(gsi_element(v->data, v->dtype, i));
 }
 
 /* Rows whose largest logit, the first of equals, is the target's. */

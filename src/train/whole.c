@@ -12,8 +12,6 @@ static void *part_of(const gs_trainer *t, int family, size_t i)
                       : t->team->shard.stepped[i].data;
 }
 
-static size_t size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
-
 /* The same on every rank, whether it has parts or not. */
 gsi_whole gsi_whole_of(const gs_trainer *t)
 {
@@ -30,7 +28,7 @@ gsi_whole gsi_whole_of(const gs_trainer *t)
                    .types = {[1 + GS_SLOT_REST] = trained}}; /* the others are f32 */
     for (int f = 0; f < GSI_FAMILIES; f++) {
         w.there[f] &= w.sharded;
-        w.at[f + 1] = w.at[f] + (w.there[f] ? total * size_of(w.types[f]) : 0);
+        w.at[f + 1] = w.at[f] + (w.there[f] ? total * gsi_size_of(w.types[f]) : 0);
     }
     return w;
 }
@@ -40,7 +38,7 @@ gs_status gsi_whole_gather(gs_trainer *t, const gsi_whole *w, char *base)
     const gsi_team *team = t->team;
     gs_status status = GS_OK;
     for (int f = 0; status == GS_OK && f < GSI_FAMILIES; f++) {
-        const size_t size = size_of(w->types[f]);
+        const size_t size = gsi_size_of(w->types[f]);
         /* Gradients are of no use between steps: there the others' parts can pass. */
         char *flat = base ? base + w->at[f] : gs_store_grads(t->store).data;
         for (size_t i = 0; w->there[f] && i < team->n_parts; i++) {
@@ -60,7 +58,7 @@ void gsi_whole_take(gs_trainer *t, const gsi_whole *w, size_t at, const void *by
     int f = 0;
     while (at >= w->at[f + 1])
         f++;
-    const size_t size = size_of(w->types[f]), first = (at - w->at[f]) / size;
+    const size_t size = gsi_size_of(w->types[f]), first = (at - w->at[f]) / size;
     for (size_t i = 0; i < team->n_parts; i++) {
         const gsi_part p = team->parts[i];
         if (team->starts[p.weight] == first)
