@@ -165,6 +165,25 @@ static void test_steady(void)
         }
 }
 
+/* Telemetry now and then: a row tells whether it is of such a step. */
+static void test_telemetry(void)
+{
+    for (int at_first = 0; at_first < 2; at_first++) {
+        const how h = {
+            .kind = MLP, .mode = GS_O2, .half = GS_F16, .threads = 1, .telemetry = at_first};
+        job j = job_new(&h);
+        for (unsigned i = 0; i < 4; i++) {
+            const int on = at_first ^ (int)(i / 2);
+            const gs_tape_config config = {.mode = GS_O2, .half = GS_F16, .telemetry = on};
+            CHECK(gs_tape_configure(gs_trainer_tape(j.trainer), &config) == GS_OK);
+            const gs_train_row row = step(&j, MLP, i);
+            CHECK(row.telemetry == on);
+            CHECK(!on || row.stored.zero > 0); /* of relu */
+        }
+        job_free(&j);
+    }
+}
+
 /* ---- memory ends ---- */
 
 /* Allocation `at` fails, or it and all after it. A step without memory changes nothing: run again
@@ -574,7 +593,7 @@ static void test_half_memory(void)
 }
 
 TESTS({"everywhere", test_everywhere}, {"float_modes", test_float_modes}, {"learns", test_learns},
-      {"steady", test_steady}, {"no_memory", test_no_memory}, {"overflow", test_overflow},
-      {"injected", test_injected}, {"accumulation", test_accumulation}, {"fresh", test_fresh},
-      {"names", test_names}, {"autocast", test_autocast}, {"wgrad", test_wgrad},
-      {"half_memory", test_half_memory})
+      {"steady", test_steady}, {"telemetry", test_telemetry}, {"no_memory", test_no_memory},
+      {"overflow", test_overflow}, {"injected", test_injected}, {"accumulation", test_accumulation},
+      {"fresh", test_fresh}, {"names", test_names}, {"autocast", test_autocast},
+      {"wgrad", test_wgrad}, {"half_memory", test_half_memory})

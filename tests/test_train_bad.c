@@ -195,16 +195,17 @@ static void test_bad_models(void)
 
 typedef struct odd_model {
     gs_model base;
-    enum { NOTHING, WEIGHTS, HALF_LOSS, LOSS } result;
+    enum { NOTHING, WEIGHTS, HALF_LOSS, LOSS, REFUSED } result;
 } odd_model;
 
 static gs_value *odd_forward(void *model, gs_tape *t, const gs_batch *batch)
 {
     static const float zeros[8];
     const odd_model *m = model;
-    (void)batch;
     gs_value *w = gs_param(t, &m->base.weights[0]);
     gs_value *loss = gs_mse(t, w, gs_input(t, GS_F32, 1, (const size_t[]){8}, zeros));
+    if (m->result == REFUSED)
+        return gs_tape_fail(t, GS_ERANGE, "odd: %zu items are too few", batch->n);
     gs_value *const results[] = {NULL, w, gs_cast(t, loss, GS_F16), loss};
     return results[m->result];
 }
@@ -229,6 +230,10 @@ static void test_odd_models(void)
         CHECK(gs_trainer_step(trainer, &batch, 1, NULL) == GS_ESTATE);
         CHECK(gs_trainer_evaluate(trainer, &batch, &loss, NULL) == GS_ESTATE);
     }
+    m.result = REFUSED;
+    CHECK(gs_trainer_step(trainer, &batch, 1, NULL) == GS_ERANGE);
+    CHECK(strcmp(gs_context_error(ctx)->text, "odd: 1 items are too few") == 0);
+    m.result = LOSS;
     CHECK(gs_trainer_evaluate(trainer, &batch, &loss, NULL) == GS_OK && loss == 1);
     CHECK(gs_trainer_create(&other, ctx, &m.base, &config) == GS_OK);
     CHECK(gs_trainer_step(trainer, &batch, 1, NULL) == GS_ESTATE);

@@ -52,7 +52,8 @@ typedef struct bench {
     const bench_peak *peak;
     gs_model *net;
     gs_trainer *trainer;
-    const char *data; /* NULL: drawn numbers */
+    gs_scaler scalers[KINDS]; /* as each step begins */
+    const char *data;         /* NULL: drawn numbers */
     size_t words;
     bench_items items;
     double waited, all; /* seconds for the loader, and of the steps as well */
@@ -92,10 +93,16 @@ static gs_tape_config tape_of(const bench *b, kind k)
 
 static gs_status make_trainer(bench *b)
 {
+    static const char *const half[] = {
+        [GS_F32] = "half=f32", [GS_F16] = "half=f16", [GS_BF16] = "half=bf16"};
     gs_trainer_config config = {.tape = tape_of(b, ASKED), .seed = 1};
     gs_optim_config_init(&config.optim, "adamw", NULL);
     gs_optim_config_set(&config.optim, "lr=1e-4 clip_norm=1", NULL);
-    gs_scaler_init(&config.scaler, scalers[ASKED], NULL);
+    for (int k = 0; k < KINDS; k++) {
+        gs_scaler_init(&b->scalers[k], scalers[k], NULL);
+        gs_scaler_set(&b->scalers[k], half[b->mode == GS_O0 ? GS_F32 : b->half], NULL);
+    }
+    config.scaler = b->scalers[ASKED];
     const gs_status status = make_model(&b->net, b);
     return status == GS_OK ? gs_trainer_create(&b->trainer, b->ctx, b->net, &config) : status;
 }
@@ -110,10 +117,8 @@ static bool is_run(const bench *b, kind k)
 static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
 {
     gs_train_row row;
-    gs_scaler *scaler = gs_trainer_scaler(b->trainer);
     const gs_tape_config tape = tape_of(b, k);
-    gs_scaler_init(scaler, scalers[k], NULL);
-    gs_scaler_set(scaler, b->half == GS_BF16 ? "half=bf16" : "half=f16", NULL);
+    *gs_trainer_scaler(b->trainer) = b->scalers[k];
     gs_status status = gs_tape_configure(gs_trainer_tape(b->trainer), &tape);
     if (status == GS_OK)
         status = bench_items_next(&b->items, error);

@@ -169,7 +169,7 @@ struct gs_value {
 /* The caller's array, borrowed for the step. */
 GS_API gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
                           const void *data);
-/* A weight, [rows, cols], or [cols] where there is one row. */
+/* A weight, [rows, cols], or [cols] where there is one row. The struct is borrowed for the step. */
 GS_API gs_value *gs_param(gs_tape *tape, const gs_weight *weight);
 
 /* ---- operations ---- */
@@ -186,7 +186,7 @@ GS_API gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b,
                            size_t stride, size_t pad);
 /* qkv [batch, t, 3 * heads * d] -> [batch, t, heads * d]: causal, scaled by 1 / sqrt(d) */
 GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
-/* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c] */
+/* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c]. ids are borrowed for the step. */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
 
 /* run(args, tape, x). A part of a model that, on a tape whose config says `recompute`, keeps
@@ -202,12 +202,16 @@ GS_API gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_relu(gs_tape *tape, gs_value *x);
 GS_API gs_value *gs_gelu(gs_tape *tape, gs_value *x); /* the form with tanh, as GPT-2 has it */
+/* An element is 0 with probability p, 0 <= p < 1, and else x / (1 - p). */
 GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
-/* INT8 with a straight-through gradient: quantization-aware training. */
+/* Rounded to integers of 2 to 16 bits (8: INT8) that stand for -amax to amax, or 0 to amax, and
+ * back, with a straight-through gradient: quantization-aware training. narrow: as many negative
+ * ones as positive ones, -127 to 127. */
 GS_API gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
                                int narrow);
 
-/* [images, h, w, c] */
+/* [images, h, w, c] -> [images, h', w', c]: windows inside the image, of at most 15 by 15, or 255
+ * by 255 for means. */
 GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
 GS_API gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
 
@@ -224,9 +228,9 @@ GS_API gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_va
                               gs_running running);
 GS_API gs_value *gs_softmax(gs_tape *tape, gs_value *x);
 
-/* logits [..., classes], targets[rows], a negative one is left out -> the mean over the rows
- * that count, a scalar in f32. Backward may leave d(logits) in the place of the logits: read them
- * before. */
+/* logits [..., classes], targets[rows], borrowed for the step, a negative one is left out -> the
+ * mean over the rows that count, a scalar in f32. Backward may leave d(logits) in the place of the
+ * logits: read them before. */
 GS_API gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targets);
 /* The mean of (x - y)^2. */
 GS_API gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y);

@@ -55,17 +55,16 @@ typedef struct gs_model {
     /* The same up to the logits: classes, or the vocabulary, for each target. NULL: there are none.
      */
     gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
-    void (*release)(void *model); /* NULL: nothing is to be freed */
-    size_t n;
+    void (*release)(void *model);  /* NULL: nothing is to be freed */
+    size_t n;                      /* weights */
     const gs_store_entry *entries; /* [n]: what is trained */
     const gs_init *inits;          /* [n] */
     const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
-    float *state;                  /* [states]: what a forward pass moves, running statistics */
-    size_t states;
-    const gs_state_entry
-        *state_entries; /* [n_states]: their names in checkpoints, in order; what */
-    size_t n_states;    /* they leave over is called "state" there */
-    double flops;       /* of the products of a step, an item of full length; 0: not known */
+    size_t states;                 /* floats of running statistics, */
+    float *state;                  /* [states]: what a forward pass moves */
+    size_t n_states;               /* stretches of them that have names in checkpoints, in order; */
+    const gs_state_entry *state_entries; /* [n_states]: what they leave over is called "state" */
+    double flops; /* of the products of a step, an item of full length; 0: not known */
 } gs_model;
 
 GS_API void gs_model_free(gs_model *model);
@@ -154,7 +153,7 @@ GS_API gs_held gs_trainer_held(const gs_trainer *trainer);
 
 /* What a step does, in order. Times are summed over micro-batches and reruns. */
 #define GS_PHASES(X)                                             \
-    X(CLEAR, "clear")       /* gradients to zero */              \
+    X(CLEAR, "clear")       /* gradients count as zero */        \
     X(FORWARD, "forward")   /* */                                \
     X(BACKWARD, "backward") /* */                                \
     X(COMM, "comm")         /* sums over ranks */                \
@@ -178,11 +177,12 @@ typedef struct gs_train_row {
     unsigned reruns;
     gs_optim_report report; /* verdict, norm, clip, lr */
     double amax;            /* of all gradients seen, in true units */
-    gs_stats stored;        /* of activation gradients as they were stored, on all ranks, in scaled
-                               units; zero, subnormal and flushed only with telemetry */
+    gs_stats stored;        /* of gradients stored in half, of activations and weights, on all
+                               ranks, in scaled units; only with telemetry are zero, subnormal
+                               and flushed complete */
     uint64_t items;         /* of all ranks */
     uint64_t sent;          /* bytes, by this rank to others */
-    int telemetry;          /* the tape's */
+    int telemetry;          /* the tape's, in this step */
     gs_memory memory;       /* of the tape, the largest micro-batch */
     double seconds[GS_PHASE_COUNT];
 } gs_train_row;

@@ -156,10 +156,9 @@ void gsi_release(gs_tape *t, gs_value *v);
 bool gsi_rounds_wgrad(const gs_tape *t, const gs_value *v);
 /* Whether nothing has been added to the gradient yet. It is no longer so: the caller writes it. */
 bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
-/* g's product, all of it but c and beta being set, is d(v) or a part of it, be v a weight or not.
- */
+/* Adds g's product to d(v), be v a weight or not; all of g but c and beta is set. */
 void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);
-/* The sums over its rows of d [rows, v->count], or of d times e where e has data, are. */
+/* The same for the sum of the rows of d [rows, v->count], or of d times e where e has data. */
 void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows);
 /* Gradients: dst[n] = src[n];  dst[n] += src[n]. What is stored in half is counted. */
 void gsi_copy_array(gs_tape *t, gsi_out dst, gsi_in src, size_t n);

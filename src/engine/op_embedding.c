@@ -77,6 +77,7 @@ static void scatter(gs_tape *t, float *table, gsi_in dy, const int32_t *ids, siz
                     size_t cols)
 {
     scatter_loop l = {&t->rows, table, dy, ids, rows, cols};
+    /* by columns, so that no two threads add to one element; SIZE_MAX: a tile a chunk */
     gsi_over_rows(t, gsi_parts(cols, TILE), SIZE_MAX, scatter_tile, &l, false);
 }
 

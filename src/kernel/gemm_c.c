@@ -4,6 +4,7 @@
 #include <math.h>
 
 enum { MR = 4, NR = 8 };
+_Static_assert(MR *NR <= GSI_MICRO, "sums have room");
 
 static float widen(const void *src, size_t i, gs_dtype type)
 {

@@ -42,6 +42,8 @@ enum {
     ASKED = (MR + 3) / 4 * 4 /* lines to L1 every 16 k */
 };
 _Static_assert(16 % ASKED == 0, "as many every 16 / ASKED rows, see ask_a");
+_Static_assert(MR == 6 || MR == 14, "as many cases as micro_m has");
+_Static_assert(MR *NR <= GSI_MICRO && FEW <= MR, "sums have room");
 
 INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
 INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }

@@ -1,5 +1,5 @@
 /* Batch normalisation over the rows of [rows][channels]: a template, see rows_vec.h. Columns are
- * taken TILE at a time, and in a block of rows as colsum does. */
+ * taken a pack at a time, and summed in the order of colsum. */
 
 /* What is summed over a column, of x and of dy. */
 typedef enum column_term { SQUARE, TIMES_HAT } column_term;

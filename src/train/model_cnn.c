@@ -152,10 +152,12 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
         return gsi_fail(&ctx->error, GS_ERANGE,
                         "the residual cnn takes square images up to 1020, not %zu by %zu",
                         c->height, c->width);
-    /* Channels of all norms, in units of filters: 1 + 2 + 4; or the stem, four a stage, and the
-     * projections of two. */
-    const size_t channels = (c->residual ? 1 + 4 * 7 + 6 : 7) * c->filters;
-    const size_t norms = c->residual ? 1 + 12 + 2 : 3;
+    /* Norms, and their channels in units of filters, which a stage doubles: one a stage; or the
+     * stem, two a block, and the projections of all stages but the first. */
+    const size_t each = 2 * BLOCKS_A_STAGE, of_stages = (1 << STAGES) - 1;
+    const size_t norms = c->residual ? 1 + each * STAGES + STAGES - 1 : STAGES;
+    const size_t widths = c->residual ? 1 + each * of_stages + of_stages - 1 : of_stages;
+    const size_t channels = widths * c->filters;
     cnn *m = gsi_model_new(ctx, sizeof *m, 3 * norms + 2, 2 * channels);
     if (!m)
         return GS_ENOMEM;

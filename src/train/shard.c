@@ -48,25 +48,24 @@ static bool new_masters(gs_trainer *t)
     return s->masters && s->vectors && s->weights;
 }
 
-/* Room to gather vectors: as much a rank as the one with most needs. */
+/* Room to gather vectors, and for a list of their parts: for each rank as much as the one with
+ * most of them needs. */
 static bool new_packed(gs_trainer *t)
 {
     gsi_shard *s = &t->team->shard;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    for (int r = 0; r < t->comm.size; r++) {
-        const size_t n = gsi_parts_of(t, r, NULL);
-        gsi_part *parts = gsi_arena_new(&t->ctx->scratch, n, sizeof *parts);
+    size_t most = 0;
+    for (int r = 0; r < t->comm.size; r++)
+        most = gsi_max_size(most, gsi_parts_of(t, r, NULL));
+    s->list = gsi_new(&t->ctx->heap, most * sizeof *s->list);
+    for (int r = 0; s->list && r < t->comm.size; r++) {
+        const size_t n = gsi_parts_of(t, r, s->list);
         size_t count = 0;
-        if (!parts)
-            return false;
-        gsi_parts_of(t, r, parts);
         for (size_t i = 0; i < n; i++)
-            count += is_vector(t, parts[i].weight) ? parts[i].count : 0;
-        s->pack = count > s->pack ? count : s->pack;
-        gsi_arena_reset(&t->ctx->scratch, mark);
+            count += is_vector(t, s->list[i].weight) ? s->list[i].count : 0;
+        s->pack = gsi_max_size(s->pack, count);
     }
     s->packed = gsi_new(&t->ctx->heap, (size_t)t->comm.size * s->pack * sizeof *s->packed);
-    return s->packed != NULL;
+    return s->list && s->packed;
 }
 
 /* What the model reads: half matrices, f32 vectors. */
@@ -137,8 +136,8 @@ gs_status gsi_shard_create(gs_trainer *t, const gs_trainer_config *config)
 void gsi_shard_free(gs_trainer *t)
 {
     gsi_shard *s = &t->team->shard;
-    void *const all[] = {s->weights, s->stepped,   s->names, s->masters,
-                         s->vectors, s->vector_at, s->packed};
+    void *const all[] = {s->weights, s->stepped,   s->names,  s->masters,
+                         s->vectors, s->vector_at, s->packed, s->list};
     for (size_t i = 0; i < GSI_COUNT(all); i++)
         gsi_free(&t->ctx->heap, all[i]);
 }
@@ -162,15 +161,11 @@ void gsi_shard_init(gs_trainer *t)
 /* ---- after a step ---- */
 
 /* Between `vectors` and a rank's block of `packed`. */
-static gs_status move_vectors(gs_trainer *t, int rank, bool out)
+static void move_vectors(gs_trainer *t, int rank, bool out)
 {
     gsi_shard *s = &t->team->shard;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    const size_t n = gsi_parts_of(t, rank, NULL);
-    gsi_part *parts = gsi_arena_new(&t->ctx->scratch, n, sizeof *parts);
-    if (!parts)
-        return gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for a list of %zu parts", n);
-    gsi_parts_of(t, rank, parts);
+    const gsi_part *parts = s->list;
+    const size_t n = gsi_parts_of(t, rank, s->list);
     float *packed = s->packed + (size_t)rank * s->pack;
     for (size_t i = 0; i < n; i++) {
         if (!is_vector(t, parts[i].weight))
@@ -179,22 +174,18 @@ static gs_status move_vectors(gs_trainer *t, int rank, bool out)
         memcpy(out ? packed : vector, out ? vector : packed, parts[i].count * sizeof *packed);
         packed += parts[i].count;
     }
-    gsi_arena_reset(&t->ctx->scratch, mark);
-    return GS_OK;
 }
 
 static gs_status gather_vectors(gs_trainer *t)
 {
     gsi_shard *s = &t->team->shard;
-    gs_status status = move_vectors(t, t->comm.rank, true);
-    if (status != GS_OK)
-        return status;
-    status = gs_comm_gather(&t->comm, s->packed, s->pack * sizeof *s->packed);
+    move_vectors(t, t->comm.rank, true);
+    const gs_status status = gs_comm_gather(&t->comm, s->packed, s->pack * sizeof *s->packed);
     if (status != GS_OK)
         return gsi_comm_fail(&t->comm, t->ctx, status);
-    for (int r = 0; status == GS_OK && r < t->comm.size; r++)
-        status = move_vectors(t, r, false);
-    return status;
+    for (int r = 0; r < t->comm.size; r++)
+        move_vectors(t, r, false);
+    return GS_OK;
 }
 
 gs_status gsi_shard_gather(gs_trainer *t)

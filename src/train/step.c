@@ -3,7 +3,8 @@
  * (1) Weights, moments, copies and running statistics change iff the verdict is APPLY.
  * (2) The verdict is the same on every rank: it is made of summed gradients and agreed statistics.
  * (3) A rerun sees the batch, the dropout and the running statistics that the first run saw.
- * (4) An error on one rank is an error on all: none waits for another. */
+ * (4) An error on one rank is an error on all: none waits for another. `mine` is this rank's,
+ *     which the others have yet to be told; `status` is everybody's. */
 #include "kernel/fpenv.h"
 #include "train/train.h"
 
@@ -56,6 +57,8 @@ static gs_status judge(gs_trainer *t, gs_step *step, gs_train_row *row, gs_statu
     row->loss = seen.loss;
     row->stored = seen.stored;
     step->forward = seen.forward != 0;
+    /* Of what was stored in half the step is to know that it overflowed and how large it was, not
+     * how often: weight gradients are in seen.grads, too. */
     const gs_stats stored = {.elements = seen.stored.elements,
                              .inf = seen.stored.inf > 0,
                              .nan = seen.stored.nan > 0,

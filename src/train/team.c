@@ -2,9 +2,10 @@
  *
  * (1) Every rank makes the same calls of the network in the same order, whatever goes wrong on it:
  *     told, the buckets from the last to the first, what was seen, shared weights.
- * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
- * reads the same numbers in the same order with ZeRO-1 and without. (3) What leads to the verdict
- * is gathered and folded in rank order on every rank. */
+ *     For that, what they take in memory beyond the scratch of passes is there since the trainer
+ * is. (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
+ *     reads the same numbers in the same order with ZeRO-1 and without.
+ * (3) What leads to the verdict is gathered and folded in rank order on every rank. */
 #include "train/team.h"
 
 #include "engine/engine.h"
@@ -54,7 +55,9 @@ static gs_status create(gs_trainer *t, const gs_trainer_config *config)
     const gs_reducer_config how = {team->how.bucket, team->how.wire, team->zero};
     team->starts = gsi_new(heap, (n + 1) * sizeof *team->starts);
     team->told = gsi_new(heap, (size_t)t->comm.size * sizeof *team->told);
-    if (!team->starts || !team->told)
+    team->states = gsi_new(heap, (size_t)t->comm.size * t->model->states * sizeof *team->states);
+    team->counted = gsi_new(heap, (size_t)t->comm.size * sizeof *team->counted);
+    if (!team->starts || !team->told || !team->states || !team->counted)
         return GS_ENOMEM;
     for (size_t w = 0; w < n; w++)
         team->starts[w] = (size_t)((float *)weights[w].grad - (float *)grads.data);
@@ -103,6 +106,8 @@ void gsi_team_free(gs_trainer *t)
     gs_reducer_free(team->reducer);
     gsi_free(heap, team->starts);
     gsi_free(heap, team->told);
+    gsi_free(heap, team->states);
+    gsi_free(heap, team->counted);
     gsi_free(heap, team->parts);
     gsi_free(heap, team->own);
     gsi_free(heap, team);
@@ -197,13 +202,15 @@ static void passed(void *user, const gs_weight *weight)
 {
     const gs_trainer *t = user;
     gsi_team *team = t->team;
-    const size_t w = (size_t)(weight - gsi_team_weights(t));
     if (!weight) {
         gs_reducer_poll(team->reducer);
-    } else if (w < t->model->n) {
-        gsi_tape_settle(t->tape, weight);
-        gs_reducer_ready(team->reducer, team->starts[w], team->starts[w + 1] - team->starts[w]);
+        return;
     }
+    for (size_t w = 0; w < t->model->n; w++) /* by its gradient: a model may have a copy of it */
+        if (gsi_team_weights(t)[w].grad == weight->grad) {
+            gsi_tape_settle(t->tape, weight);
+            gs_reducer_ready(team->reducer, team->starts[w], team->starts[w + 1] - team->starts[w]);
+        }
 }
 
 void gsi_grads_watch(gs_trainer *t, bool last)
@@ -239,14 +246,11 @@ gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step)
 {
     if (t->scaler.policy != GS_POLICY_HISTOGRAM)
         return GS_OK;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    gs_exponents *all = gsi_arena_new(&t->ctx->scratch, (size_t)t->comm.size, sizeof *all), sum;
-    gs_status status = GS_OK;
-    if (!all)
-        return gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for histograms");
+    gs_exponents *all = t->team->counted, *mine = &all[t->comm.rank], sum;
     memset(&sum, 0, sizeof sum);
-    memset(&all[t->comm.rank], 0, sizeof *all);
-    status = gs_tensors_exponents(t->ctx, t->team->own, t->team->n_parts, &all[t->comm.rank], NULL);
+    memset(mine, 0, sizeof *mine);
+    gs_status status = gs_tensors_exponents(t->ctx, t->team->own, t->team->n_parts, mine, NULL);
+    status = gsi_team_agree(t, status, &t->ctx->error);
     if (status == GS_OK && t->comm.size > 1) {
         status = gs_comm_gather(&t->comm, all, sizeof *all);
         if (status != GS_OK)
@@ -256,7 +260,6 @@ gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step)
         gs_exponents_merge(&sum, &all[r]);
     if (status == GS_OK)
         gs_step_exponents(step, &t->scaler, &sum);
-    gsi_arena_reset(&t->ctx->scratch, mark);
     return status;
 }
 
@@ -319,22 +322,24 @@ gs_status gsi_agree(gs_trainer *t, gsi_seen *seen)
 static gs_status mean_state(gs_trainer *t)
 {
     const size_t n = t->model->states;
-    double items;
+    double items, *all = t->team->states, *mine = all + (size_t)t->comm.rank * n;
     if (n == 0 || t->comm.size == 1)
         return GS_OK;
     gs_status status = gsi_items_of_all(t, &items);
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    double *mean = gsi_arena_new(&t->ctx->scratch, n, sizeof *mean);
-    if (!mean)
-        return gsi_fail(&t->ctx->error, GS_ENOMEM, "no memory for %zu running statistics", n);
+    if (status != GS_OK)
+        return status;
     for (size_t i = 0; i < n; i++)
-        mean[i] = (double)t->model->state[i] * (double)t->team->told[t->comm.rank] / items;
-    if (status == GS_OK)
-        status = gs_comm_sum(&t->comm, t->ctx, mean, n);
-    for (size_t i = 0; status == GS_OK && i < n; i++)
-        t->model->state[i] = (float)mean[i];
-    gsi_arena_reset(&t->ctx->scratch, mark);
-    return status;
+        mine[i] = (double)t->model->state[i] * (double)t->team->told[t->comm.rank] / items;
+    status = gs_comm_gather(&t->comm, all, n * sizeof *all);
+    if (status != GS_OK)
+        return gsi_comm_fail(&t->comm, t->ctx, status);
+    for (size_t i = 0; i < n; i++) {
+        double sum = all[i];
+        for (int r = 1; r < t->comm.size; r++)
+            sum += all[(size_t)r * n + i];
+        t->model->state[i] = (float)sum;
+    }
+    return GS_OK;
 }
 
 gs_status gsi_team_share(gs_trainer *t)

@@ -22,6 +22,7 @@ typedef struct gsi_shard {
     size_t *vector_at;  /* [model->n]: where each begins */
     float *packed;      /* [size][pack]: each rank's parts of vectors */
     size_t pack;
+    gsi_part *list; /* room for any rank's parts */
 } gsi_shard;
 
 struct gsi_team {
@@ -30,12 +31,13 @@ struct gsi_team {
     gs_reducer *reducer; /* NULL: alone */
     size_t n_parts;
     gsi_part *parts;
-    gs_tensor *own; /* [n_parts]: their gradients */
-    size_t *starts; /* [model->n + 1]: of the weights, in the flat arrays */
-    uint64_t *told; /* [size]: items */
-    int request;    /* of told */
-    bool asked;     /* the request has not ended */
-    double items;
+    gs_tensor *own;        /* [n_parts]: their gradients */
+    size_t *starts;        /* [model->n + 1]: of the weights, in the flat arrays */
+    uint64_t *told;        /* [size]: items */
+    double *states;        /* [size][model->states]: each rank's share of the mean */
+    gs_exponents *counted; /* [size]: each rank's part of the gradients */
+    int request;           /* of told */
+    bool asked;            /* the request has not ended */
     gsi_shard shard;
 };
 

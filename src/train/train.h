@@ -23,7 +23,7 @@ struct gs_trainer {
     double lap;  /* when the phase began, in seconds */
 };
 
-/* ---- trainer.c: what the step is not to be read with ---- */
+/* ---- trainer.c: what would stand in the way of reading a step ---- */
 
 /* That the model is this trainer's, that there are items, and a micro-batch without is named. A
  * rank among others may have none. */
@@ -47,15 +47,18 @@ void gsi_team_free(gs_trainer *t);
 const gs_weight *gsi_team_weights(const gs_trainer *t);
 const gs_weight *gsi_team_stepped(const gs_trainer *t, size_t *n);
 
-/* Tells the others how many items this rank has, and does not wait; the items of all of them. */
+/* Tells the others how many items this rank has, and does not wait. */
 gs_status gsi_items_tell(gs_trainer *t, const gs_batch *micro, size_t n);
+/* Waits for what the others told; none at all is an error. */
 gs_status gsi_items_of_all(gs_trainer *t, double *items);
 
-/* Gradients to zero. Sums over ranks begin while the last micro-batch runs backward. */
+/* From here on gradients count as zero. */
 void gsi_grads_begin(gs_trainer *t);
+/* Sums over ranks begin while the last micro-batch runs backward. */
 void gsi_grads_watch(gs_trainer *t, bool last);
-/* Waits for this rank's part of the sums; for all that it will need. */
+/* Waits for the sums of this rank's part. */
 gs_status gsi_grads_sum(gs_trainer *t);
+/* Waits for the sums that others made, where this rank needs them. */
 gs_status gsi_grads_end(gs_trainer *t);
 /* Of its part. */
 gs_status gsi_grads_scan(gs_trainer *t, gs_stats *stats);
