@@ -31,20 +31,28 @@ ENVIRON["line"] ? FNR == ENVIRON["line"] : at {
 { print }
 END { exit found != 1 }'
 
-# The suites that speak for a layer, the likely first; those of the scaler by the time they take.
+# The suites that speak for a file, the likely first; those of the scaler by the time they take.
 base='test_base test_oom test_lists test_lists_bad'
 num='test_num test_halves test_lists test_lists_values checkkern'
 kernel='test_lists test_lists_values test_lists_bad test_oom checkkern test_optim checkoptim'
+gemm='test_gemm'
+rows='checkrows test_rows test_math test_ops'
 optim='test_optim test_optim_rules test_parity checkoptim'
+engine='test_grads test_tape test_ops test_recompute test_train'
+train='test_train test_train_bad test_ranks'
 scaler=$(ls tests/test_scaler*.c | sed 's|tests/\(.*\)\.c|\1|')
 relevant()
 {
     case $1 in
-    base) echo "$base" ;;
-    num) echo "$num" ;;
-    kernel) echo "$kernel" ;;
-    optim) echo "$optim" ;;
-    scaler) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
+    src/base/*) echo "$base" ;;
+    src/num/*) echo "$num" ;;
+    src/kernel/gemm*) echo "$gemm" ;;
+    src/kernel/rows* | src/kernel/math.h | src/kernel/tally.h) echo "$rows $gemm" ;;
+    src/kernel/*) echo "$kernel" ;;
+    src/optim/*) echo "$optim" ;;
+    src/scaler/*) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
+    src/engine/*) echo "$engine" ;;
+    src/train/*) echo "$train" ;;
     esac
 }
 
@@ -88,7 +96,7 @@ one()
     { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$n"
     export from to line
     tree=$work/tree.$n
-    suites=$(relevant "$(echo "$file" | cut -d/ -f2)") caught=
+    suites=$(relevant "$file") caught=
     cp -a "$work/tree" "$tree"
     if ! awk "$replace" "$work/tree/$file" >"$tree/$file"; then
         verdict ROTTEN "the text does not occur once"
@@ -132,7 +140,7 @@ mkdir "$work/tree"
 cp -a Makefile include src tests tools "$work/tree"
 programs() # build directory
 {
-    printf '%s\n' $base $num $kernel $optim $scaler | sort -u | sed "s|^|$1/tests/|"
+    printf '%s\n' $base $num $kernel $gemm $rows $optim $scaler $engine $train | sort -u | sed "s|^|$1/tests/|"
 }
 build() # build directory, make's arguments
 {
