@@ -526,11 +526,13 @@ static void test_autocast(void)
             gs_value *xi = gs_input(t, GS_F32, 4, image, f), *hi = gs_input(t, half, 4, image, g);
             float mean[12] = {0}, var[12] = {1};
             const gs_running running = {mean, var, 0.1f};
+            static const int32_t ids[] = {3, 0};
             CHECK(gs_linear(t, x, x, NULL)->dtype == low && gs_linear(t, h, x, NULL)->dtype == low);
             CHECK(gs_matmul(t, x, x, 1)->dtype == low && gs_matmul(t, h, h, 1)->dtype == low);
             CHECK(gs_conv2d(t, xi, x, NULL, 1, 1, 0)->dtype == low);
             CHECK(gs_conv2d(t, hi, x, NULL, 1, 1, 0)->dtype == low);
             CHECK(gs_attention(t, gs_input(t, GS_F32, 3, qkv, f), 2)->dtype == low);
+            CHECK(gs_embedding(t, x, ids, 2)->dtype == norm); /* as weights are stored */
             CHECK(gs_softmax(t, x)->dtype == GS_F32 && gs_softmax(t, h)->dtype == norm);
             CHECK(gs_layernorm(t, x, v, v)->dtype == GS_F32);
             CHECK(gs_layernorm(t, h, v, v)->dtype == norm);
