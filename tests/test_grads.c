@@ -105,12 +105,26 @@ static gs_value *as_gamma(gs_tape *t, gs_value *x, const logits_rig *r)
     return gs_mse(t, gs_layernorm(t, in, row, row), gs_input(t, GS_F32, 1, &n, r->ones));
 }
 
-/* Logits with a second user, before or after, have the gradient of logits computed twice. */
+/* How two losses are run back: their sum, or one after the other. */
+typedef enum run { SUMMED, FIRST_FIRST, SECOND_FIRST, RUNS } run;
+
+static void run_back(gs_tape *t, gs_value *a, gs_value *b, run how)
+{
+    if (how == SUMMED) {
+        CHECK(gs_tape_backward(t, gs_add(t, a, b), 1) == GS_OK);
+        return;
+    }
+    CHECK(gs_tape_backward(t, how == FIRST_FIRST ? a : b, 1) == GS_OK);
+    CHECK(gs_tape_backward(t, how == FIRST_FIRST ? b : a, 1) == GS_OK);
+}
+
+/* Logits with a second user, made before or after, have the gradient of logits computed twice. */
 static void test_logits_shared(void)
 {
     static other_loss *const others[] = {other_targets_of, reshaped, as_filter, as_gamma};
     for (size_t k = 0; k < sizeof others / sizeof others[0]; k++)
-        for (int after = 0; after < 2; after++) {
+        for (int n = 0; n < 2 * RUNS; n++) {
+            const int after = n % 2;
             float want[LOGITS];
             for (int shared = 0; shared < 2; shared++) {
                 fixture f;
@@ -122,8 +136,7 @@ static void test_logits_shared(void)
                 gs_value *x = make_logits(t, &r), *y = shared ? x : make_logits(t, &r);
                 gs_value *first = after ? NULL : others[k](t, y, &r);
                 gs_value *loss = gs_cross_entropy(t, x, some_targets);
-                loss = gs_add(t, loss, after ? others[k](t, y, &r) : first);
-                CHECK(gs_tape_backward(t, loss, 1) == GS_OK);
+                run_back(t, loss, after ? others[k](t, y, &r) : first, (run)(n / 2));
                 for (size_t i = 0; i < LOGITS; i++)
                     CHECK_MSG(!shared || fabsf(r.grad[i] - want[i]) <= 0x1p-20f,
                               "user %zu, element %zu: %g, not %g", k, i, (double)r.grad[i],
@@ -156,6 +169,70 @@ static void test_backward_twice(void)
     CHECK_MSG(strstr(error.text, "cross_entropy"), "%s", error.text);
     for (size_t i = 0; i < LOGITS; i++)
         CHECK(r.grad[i] == 2 * once[i]);
+    fixture_free(&f);
+}
+
+/* ---- weights of one row, values that are cast ---- */
+
+/* A weight of one row is a vector, and a product's matrix all the same: as if it were the first of
+ * two rows of which the second is not looked at. */
+static void test_one_row(void)
+{
+    enum { ITEMS = 6, K = 18 };
+    float x[ITEMS * K], w[2 * K], grad[2][2 * K], bias[2] = {3, 4}, dbias[2][2];
+    for (size_t i = 0; i < ITEMS * K; i++)
+        x[i] = noise(1, i);
+    for (size_t i = 0; i < 2 * K; i++)
+        w[i] = noise(2, i);
+    for (int conv = 0; conv < 2; conv++) {
+        float y[2][ITEMS];
+        for (size_t rows = 1; rows <= 2; rows++) {
+            fixture f;
+            fixture_new(&f, (gs_tape_config){.mode = GS_O0}, 0);
+            gs_tape *t = f.tape;
+            float *const dw = grad[rows - 1], *const db = dbias[rows - 1], zeros[ITEMS] = {0};
+            memset(dw, 0, sizeof grad[0]);
+            memset(db, 0, sizeof dbias[0]);
+            const gs_weight weight = {"w", rows, K, w, GS_F32, NULL, GS_F32, dw, GS_F32, 0};
+            const gs_weight vector = {"b", 1, rows, bias, GS_F32, NULL, GS_F32, db, GS_F32, 0};
+            gs_tape_begin(t, 1, 0);
+            gs_value *wv = gs_param(t, &weight), *bv = gs_param(t, &vector);
+            gs_value *in = conv ? gs_input(t, GS_F32, 4, (const size_t[]){ITEMS, 3, 3, 2}, x)
+                                : gs_input(t, GS_F32, 2, (const size_t[]){ITEMS, K}, x);
+            gs_value *out = conv ? gs_conv2d(t, in, wv, bv, 3, 1, 0) : gs_linear(t, in, wv, bv);
+            CHECK(out->count == ITEMS * rows);
+            const float pick[2] = {1, 0};
+            out = gs_reshape(t, out, 2, (const size_t[]){ITEMS, rows});
+            out = gs_linear(t, out, gs_input(t, GS_F32, 1, &rows, pick), NULL);
+            gs_value *loss =
+                gs_mse(t, out, gs_input(t, GS_F32, 2, (const size_t[]){ITEMS, 1}, zeros));
+            CHECK(gs_tape_backward(t, loss, 1) == GS_OK);
+            memcpy(y[rows - 1], out->data, sizeof y[0]);
+            fixture_free(&f);
+        }
+        CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0);
+        CHECK(memcmp(grad[0], grad[1], K * sizeof *w) == 0 && dbias[0][0] == dbias[1][0]);
+        CHECK(grad[0][0] != 0 && dbias[0][0] != 0);
+    }
+}
+
+/* What products read in half is cast once a step, however many read it. */
+static void test_cast_once(void)
+{
+    enum { N = 64 };
+    static float x[N * N];
+    const gs_weight w = {"w", N, N, x, GS_F32, NULL, GS_F32, NULL, GS_F32, 0};
+    fixture f;
+    fixture_new(&f, (gs_tape_config){.mode = GS_O1, .half = GS_F16}, 0);
+    gs_tape_begin(f.tape, 1, 0);
+    gs_value *in = gs_input(f.tape, GS_F32, 2, (const size_t[]){N, N}, x);
+    gs_value *wv = gs_param(f.tape, &w);
+    for (size_t i = 0, want = 4 * N * N; i < 3; i++, want = 0) { /* two casts, then none */
+        const size_t before = gs_tape_memory(f.tape).activations;
+        CHECK(gs_linear(f.tape, in, wv, NULL)->dtype == GS_F16);
+        const size_t more = gs_tape_memory(f.tape).activations - before - 2 * N * N;
+        CHECK_MSG(more == want, "product %zu: %zu bytes of casts", i, more);
+    }
     fixture_free(&f);
 }
 
@@ -345,5 +422,6 @@ static void test_embedding_rounded(void)
 }
 
 TESTS({"logits_shared", test_logits_shared}, {"backward_twice", test_backward_twice},
-      {"types", test_types}, {"counted", test_counted},
-      {"attention_counted", test_attention_counted}, {"embedding_rounded", test_embedding_rounded})
+      {"one_row", test_one_row}, {"cast_once", test_cast_once}, {"types", test_types},
+      {"counted", test_counted}, {"attention_counted", test_attention_counted},
+      {"embedding_rounded", test_embedding_rounded})

@@ -184,6 +184,29 @@ static void test_telemetry(void)
     }
 }
 
+/* A row has true units: neither the scale nor rounding by powers of two shows in it. The weight of
+ * the loss is in the gradients, not in the loss. */
+static void test_units(void)
+{
+    gs_train_row rows[3];
+    for (int i = 0; i < 3; i++) {
+        const how h = {.kind = MLP,
+                       .mode = GS_O0,
+                       .threads = 1,
+                       .scaler = i == 1 ? "static:1024" : "static:1",
+                       .optim = "lr=1e-3",
+                       .loss_weight = i == 2 ? 4 : 0};
+        job j = job_new(&h);
+        rows[i] = step(&j, MLP, 0);
+        job_free(&j);
+    }
+    CHECK(rows[0].amax > 0 && rows[0].amax == rows[1].amax && rows[2].amax == 4 * rows[0].amax);
+    CHECK(rows[0].report.norm == rows[1].report.norm);
+    CHECK(rows[2].report.norm == 4 * rows[0].report.norm);
+    CHECK(rows[0].loss == rows[1].loss && rows[0].loss == rows[2].loss);
+    CHECK(rows[0].scale == 1 && rows[1].scale == 1024);
+}
+
 /* ---- memory ends ---- */
 
 /* Allocation `at` fails, or it and all after it. A step without memory changes nothing: run again
@@ -595,7 +618,7 @@ static void test_half_memory(void)
 }
 
 TESTS({"everywhere", test_everywhere}, {"float_modes", test_float_modes}, {"learns", test_learns},
-      {"steady", test_steady}, {"telemetry", test_telemetry}, {"no_memory", test_no_memory},
-      {"overflow", test_overflow}, {"injected", test_injected}, {"accumulation", test_accumulation},
-      {"fresh", test_fresh}, {"names", test_names}, {"autocast", test_autocast},
-      {"wgrad", test_wgrad}, {"half_memory", test_half_memory})
+      {"steady", test_steady}, {"telemetry", test_telemetry}, {"units", test_units},
+      {"no_memory", test_no_memory}, {"overflow", test_overflow}, {"injected", test_injected},
+      {"accumulation", test_accumulation}, {"fresh", test_fresh}, {"names", test_names},
+      {"autocast", test_autocast}, {"wgrad", test_wgrad}, {"half_memory", test_half_memory})

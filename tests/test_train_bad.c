@@ -36,6 +36,9 @@ static void test_bad_input(void)
     bad.time = 0;
     check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "embedding");
     bad.time = good.time;
+    bad.n = SIZE_MAX / 2;
+    check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "gpt: 9223372036854775807 items of 10 tokens");
+    bad.n = good.n;
     bad.ids = NULL;
     check_bad(&j, &untouched, &bad, 1, GS_ESIZE, "embedding");
     bad.ids = ids;
@@ -77,9 +80,12 @@ static gs_value *no_segment(const void *args, gs_tape *t, gs_value *x)
 static void test_bad_shapes(void)
 {
     gs_context *ctx;
-    gs_tape *t;
+    gs_tape *t, *others;
     CHECK(gs_context_create(&ctx, &(gs_config){.threads = 1}) == GS_OK);
     CHECK(gs_tape_create(&t, ctx, &(gs_tape_config){.mode = GS_O0, .recompute = 1}) == GS_OK);
+    CHECK(gs_tape_create(&others, ctx, &(gs_tape_config){.mode = GS_O0}) == GS_OK);
+    gs_tape_begin(others, 1, 0);
+    gs_value *const other = gs_relu(others, NULL);
     static const float zeros[256];
     double wide[4] = {0};
     gs_running running = {0};
@@ -92,6 +98,7 @@ static void test_bad_shapes(void)
         gs_error error = {0};                                                             \
         gs_tape_begin(t, 1, 0);                                                           \
         gs_value *v = (call);                                                             \
+        CHECK(v);                                                                         \
         CHECK(gs_tape_status(t, &error) != GS_OK);                                        \
         for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)                         \
             CHECK_MSG(strstr(error.text, says[i]), "\"%s\": no %s", error.text, says[i]); \
@@ -118,7 +125,9 @@ static void test_bad_shapes(void)
     BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(3, 18), NULL, 3, 0, 1), "conv2d", "stride 0");
     BAD(gs_conv2d(t, IN(4, 8), IN(3, 18), NULL, 3, 1, 1), "conv2d", "[4 8]", "[3 18]");
     BAD(gs_conv2d(t, IN(1, 2, 2, 2), IN(3, 18), NULL, 3, 1, 0), "conv2d", "[1 2 2 2]");
-    BAD(gs_linear(t, IN(4, 5), IN(5), NULL), "linear", "[4 5]", "[5]");
+    BAD(gs_linear(t, IN(4, 5), IN(6), NULL), "linear", "[4 5]", "[6]");
+    BAD(gs_linear(t, IN(4, 5), IN(1, 1, 5), NULL), "linear", "[4 5]", "[1 1 5]");
+    BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(17), NULL, 3, 1, 1), "conv2d", "[17]");
     BAD(gs_matmul(t, IN(5), IN(5), 0), "matmul", "[5]");
     BAD(gs_attention(t, IN(4, 12), 2), "attention", "[4 12]");
     BAD(gs_attention(t, IN(1, 4, 12), 0), "attention", "0 heads");
@@ -147,16 +156,28 @@ static void test_bad_shapes(void)
     BAD(gs_param(t, &(gs_weight){"w3", 1, 4, wide, GS_F32, NULL, 0, wide, (gs_dtype)77, 0}), "w3");
     BAD(gs_param(t, &(gs_weight){"w4", 1, 4, wide, GS_F32, wide, GS_F64, NULL, 0, 0}), "w4");
     BAD(gs_attention(t, IN(1, 4, 12), SIZE_MAX / 3 * 2 + 1), "attention"); /* 3 * heads is 1 */
-    BAD(gs_relu(t, NULL), "NULL");
-    BAD(gs_linear(t, NULL, NULL, NULL), "NULL");
-    BAD(gs_linear(t, IN(4, 5), NULL, NULL), "NULL");
-    BAD(gs_add(t, IN(4, 5), NULL), "NULL");
-    BAD(gs_embedding(t, NULL, (const int32_t[]){0}, 1), "NULL");
-    BAD(gs_recompute(t, IN(4, 5), no_segment, NULL, 0), "NULL");
+    BAD(gs_relu(t, NULL), "relu", "NULL");
+    BAD(gs_softmax(t, NULL), "softmax", "NULL");
+    BAD(gs_reshape(t, NULL, 0, NULL), "reshape", "NULL");
+    BAD(gs_attention(t, NULL, 1), "attention", "NULL");
+    BAD(gs_max_pool(t, NULL, 1, 1), "max_pool", "NULL");
+    BAD(gs_dropout(t, NULL, 0), "dropout", "NULL");
+    BAD(gs_cast(t, NULL, GS_F16), "cast", "NULL");
+    BAD(gs_cross_entropy(t, NULL, (const int32_t[]){0}), "cross_entropy", "NULL");
+    BAD(gs_linear(t, NULL, NULL, NULL), "linear", "NULL");
+    BAD(gs_linear(t, IN(4, 5), NULL, NULL), "linear", "NULL");
+    BAD(gs_add(t, IN(4, 5), NULL), "add", "NULL");
+    BAD(gs_embedding(t, NULL, (const int32_t[]){0}, 1), "embedding", "NULL");
+    BAD(gs_recompute(t, IN(4, 5), no_segment, NULL, 0), "recompute", "NULL");
+    BAD(gs_recompute(t, IN(4, 5), NULL, NULL, 0), "recompute");
+    BAD(gs_recompute(t, IN(4, 5), no_segment, NULL, 8), "recompute");
+    BAD(gs_relu(t, other), "relu", "another step");
+    BAD(gs_reshape(t, IN(4, 5), 1, NULL), "reshape", "[4 5]");
+    BAD(gs_input(t, GS_F32, 1, NULL, zeros), "input");
     BAD(gs_param(t, &(gs_weight){.name = "w0", .rows = 0, .cols = 4}), "w0", "empty");
     BAD(gs_input(t, GS_F32, 5, (const size_t[]){1, 1, 1, 1, 1}, zeros), "5 dimensions");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, NULL), "no data");
-    BAD(IN(4, 0), "empty");
+    BAD(IN(4, 0), "input", "[4 0]", "empty");
     BAD(gs_input(t, GS_F64, 1, (const size_t[]){4}, zeros), "f32, f16 or bf16");
     BAD(gs_input(t, GS_F32, 1, (const size_t[]){4}, (const char *)zeros + 1), "aligned");
     BAD(gs_input(t, GS_F32, 4, (const size_t[]){SIZE_MAX, 2, 2, 2}, zeros),
@@ -164,6 +185,7 @@ static void test_bad_shapes(void)
 #undef BAD
 #undef IN
     gs_tape_free(t);
+    gs_tape_free(others);
     gs_context_free(ctx);
 }
 
@@ -188,6 +210,34 @@ static void test_bad_models(void)
     CHECK(gs_mlp_create(&m, ctx, &(gs_mlp_config){(const size_t[]){0, 4}, 2}) != GS_OK && !m);
     CHECK(gs_mlp_create(&m, ctx, &(gs_mlp_config){(const size_t[]){4, 1}, 2}) != GS_OK && !m);
     CHECK(gs_mlp_create(NULL, ctx, NULL) == GS_ENULL);
+    gs_context_free(ctx);
+}
+
+/* Ranks that cannot be. */
+static void test_bad_ranks(void)
+{
+    const gs_comm alone = gs_comm_single();
+    gs_comm bad[] = {alone, alone, alone, alone, alone};
+    const gs_mlp_config mlp = {(const size_t[]){2, 2}, 2};
+    gs_trainer_config config = {.tape = {.mode = GS_O0}};
+    gs_context *ctx;
+    gs_model *model;
+    gs_trainer *trainer;
+    bad[0].size = 0;
+    bad[1].size = -2;
+    bad[2].rank = 1;
+    bad[3].rank = -1;
+    bad[4].gather = NULL;
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, NULL) == GS_OK);
+    CHECK(gs_mlp_create(&model, ctx, &mlp) == GS_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        config.comm = &bad[i];
+        CHECK(gs_trainer_create(&trainer, ctx, model, &config) == GS_ERANGE && !trainer);
+        CHECK(strstr(gs_context_error(ctx)->text, "rank"));
+    }
+    gs_model_free(model);
     gs_context_free(ctx);
 }
 
@@ -246,4 +296,5 @@ static void test_odd_models(void)
 }
 
 TESTS({"bad_input", test_bad_input}, {"bad_shapes", test_bad_shapes},
-      {"bad_models", test_bad_models}, {"odd_models", test_odd_models})
+      {"bad_models", test_bad_models}, {"bad_ranks", test_bad_ranks},
+      {"odd_models", test_odd_models})

@@ -29,6 +29,7 @@ typedef struct how {
     unsigned threads, without_cpu;
     float dropout;
     int telemetry, recompute, wgrad_f32;
+    double loss_weight;
     books *books;
 } how;
 
@@ -53,7 +54,8 @@ static inline job job_new(const how *h)
                                      .wgrad_f32 = h->wgrad_f32,
                                      .telemetry = h->telemetry,
                                      .recompute = h->recompute},
-                            .seed = 42};
+                            .seed = 42,
+                            .loss_weight = h->loss_weight};
     gs_error error = {0};
     const bool set = gs_optim_config_init(&tc.optim, "adamw", &error) == GS_OK &&
                      gs_optim_config_set(&tc.optim, h->optim ? h->optim : "lr=3e-3 clip_norm=1",

@@ -35,7 +35,8 @@ extern "C" {
  *   WIDEST    the widest of its inputs
  *   AS_IS     the type of its input
  *
- * O1 reads f32 weights through a half copy that is made once a step. In O2 all but the norms'
+ * O1 reads f32 weights through a half copy that is made once a step: the weight's own, or else one
+ * that the first use of each gs_value makes. In O2 all but the norms'
  * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
  * affair, see gs_weight.
  *
@@ -163,7 +164,7 @@ struct gs_value {
     struct gs_value *low;      /* the tape's: this value in the half type, once asked for */
     struct gsi_buffer *buffer; /* the tape's: who owns grad */
     struct gs_value *alias;    /* the tape's: whose data it shows in another shape */
-    unsigned char kept;        /* the tape's: data is read in the backward pass */
+    unsigned char kept;        /* the tape's: how many operations read data in backward, up to 2 */
 };
 
 /* The caller's array, borrowed for the step. */
@@ -177,7 +178,7 @@ GS_API gs_value *gs_param(gs_tape *tape, const gs_weight *weight);
 GS_API gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype);
 GS_API gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape);
 
-/* x [..., k] w [n, k] b [n] or NULL -> [..., n]: x w^T + b */
+/* x [..., k] w [n, k], or [k] where n is 1, b [n] or NULL -> [..., n]: x w^T + b */
 GS_API gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b);
 /* a [..., m, k] b [..., k, n], or with `transposed` [..., n, k] -> [..., m, n] */
 GS_API gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed);
@@ -191,7 +192,8 @@ GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids
 
 /* run(args, tape, x). A part of a model that, on a tape whose config says `recompute`, keeps
  * nothing but its x and its result: backward runs it again for what else it needs, to the same
- * bits, dropout included. Of values it may use x and what it makes itself, weights and inputs too.
+ * bits, dropout included (in O1 with an f32 x that is cast outside, too, its gradients are rounded
+ * in another order). Of values it may use x and what it makes itself, weights and inputs too.
  * args[size] is copied. A segment inside a segment is a part of it. */
 typedef gs_value *gs_segment(const void *args, gs_tape *tape, gs_value *x);
 GS_API gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *args,

@@ -39,7 +39,7 @@ static gs_value *copy_of(gs_tape *t, gs_value *x)
 
 gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
 {
-    if (gsi_poisoned(t, x))
+    if (!gsi_given(t, op, x))
         return &t->poison;
     const gs_dtype want = operand_type(t, op, x->dtype);
     if (x->dtype == want)
@@ -53,12 +53,14 @@ gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
 
 gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
 {
-    if (gsi_poisoned(tape, x) || x->dtype == dtype)
+    if (!gsi_given(tape, GS_OP_cast, x))
+        return &tape->poison;
+    if (x->dtype == dtype)
         return x;
     if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
         return gs_tape_fail(tape, GS_EDTYPE, "cast: f32, f16 and bf16 are possible");
     gs_value *out = gsi_value(tape, dtype, x->rank, x->shape);
-    if (gsi_poisoned(tape, out))
+    if (gsi_poisoned(out))
         return out;
     const gs_tensor from = {x->data, x->count, x->dtype, NULL, 0};
     const gs_tensor to = {out->data, x->count, dtype, NULL, 0};
@@ -75,10 +77,11 @@ void gsi_cast_backward(gs_tape *t, gsi_op *op)
 gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape)
 {
     char have[96], want[96];
-    if (gsi_poisoned(tape, x))
-        return x;
-    if (rank < 0 || rank > 4)
-        return gs_tape_fail(tape, GS_ERANGE, "reshape: %d dimensions: 0 to 4 are possible", rank);
+    if (!gsi_given(tape, GS_OP_reshape, x))
+        return &tape->poison;
+    if (rank < 0 || rank > 4 || (rank > 0 && !shape))
+        return gs_tape_fail(tape, GS_ERANGE, "reshape: %s to %d dimensions%s: 0 to 4 are possible",
+                            gsi_shape(have, x), rank, shape ? "" : " without sizes");
     gs_value *out = gsi_step_new(tape, 1, sizeof *out);
     if (!out)
         return &tape->poison;

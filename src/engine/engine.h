@@ -59,6 +59,7 @@ struct gs_tape {
     const gs_weight *fresh_list;
     bool *fresh; /* [fresh_room]: nothing has been added to it since gsi_tape_fresh */
     size_t fresh_count, fresh_room;
+    const char *doing; /* the operation that is made or run back, for sentences */
     gs_value poison;
     gs_error error;
     gs_stats stats;
@@ -80,13 +81,10 @@ void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
-/* Whether nothing is to be made of v: it is poisoned, or there is none, which is noted. */
-static inline bool gsi_poisoned(gs_tape *t, const gs_value *v)
-{
-    if (!v)
-        v = gs_tape_fail(t, GS_ENULL, "an operation is given NULL for a value");
-    return v == &t->poison;
-}
+/* Whether `op`, which is being made from here on, can read v. If not, the tape has failed. */
+bool gsi_given(gs_tape *t, gs_op op, const gs_value *v);
+/* Whether v is the poisoned value. */
+static inline bool gsi_poisoned(const gs_value *v) { return !v->data; }
 /* "[4 5]" for such sentences. */
 const char *gsi_shape(char text[96], const gs_value *v);
 
@@ -101,6 +99,9 @@ gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape);
 void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, gs_value *b,
                  gs_value *c);
 
+/* Rows of a matrix. A vector has one: gs_param makes it of a weight with one row. */
+static inline size_t gsi_rows_of(const gs_value *w) { return w->rank == 2 ? w->shape[0] : 1; }
+
 /* The value whose data v shows. */
 static inline gs_value *gsi_root(gs_value *v)
 {
@@ -109,8 +110,12 @@ static inline gs_value *gsi_root(gs_value *v)
     return v;
 }
 
-/* The backward pass will read v's data. */
-static inline void gsi_keep(gs_value *v) { gsi_root(v)->kept = 1; }
+/* The backward pass of one more operation will read v's data. */
+static inline void gsi_keep(gs_value *v)
+{
+    gs_value *root = gsi_root(v);
+    root->kept = (unsigned char)(root->kept + (root->kept < 2));
+}
 
 /* ---- autocast ---- */
 

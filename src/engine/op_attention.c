@@ -224,14 +224,14 @@ gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
 {
     char shape[96];
     qkv = gsi_operand(tape, GS_OP_attention, qkv);
-    if (gsi_poisoned(tape, qkv))
+    if (gsi_poisoned(qkv))
         return qkv;
     if (qkv->rank != 3 || heads == 0 || heads > qkv->shape[2] || qkv->shape[2] % (3 * heads) != 0)
         return gs_tape_fail(tape, GS_ESIZE, "attention: qkv is %s, for %zu heads",
                             gsi_shape(shape, qkv), heads);
     gs_value *out = gsi_value(tape, qkv->dtype, 3,
                               (const size_t[]){qkv->shape[0], qkv->shape[1], qkv->shape[2] / 3});
-    if (gsi_poisoned(tape, out))
+    if (gsi_poisoned(out))
         return out;
     attention_loop l = {.t = tape, .qkv = qkv, .out = out, .heads = heads, .batch = qkv->shape[0]};
     run(&l);

@@ -78,7 +78,8 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                        gs_running running)
 {
     char sx[96], sg[96], sb[96];
-    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, gamma) || gsi_poisoned(tape, beta))
+    if (!gsi_given(tape, GS_OP_batchnorm, x) || !gsi_given(tape, GS_OP_batchnorm, gamma) ||
+        !gsi_given(tape, GS_OP_batchnorm, beta))
         return &tape->poison;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
@@ -90,7 +91,7 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_batchnorm, x->dtype, x->dtype),
                             x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * cols, sizeof *mean);
-    if (gsi_poisoned(tape, y) || !mean)
+    if (gsi_poisoned(y) || !mean)
         return &tape->poison;
     norm_loop l = {.k = &tape->rows,
                    .y = {y->data, y->dtype, NULL},

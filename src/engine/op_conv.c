@@ -29,23 +29,24 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
     x = gsi_operand(tape, GS_OP_conv2d, x);
     w = gsi_operand(tape, GS_OP_conv2d, w);
     b = b ? gsi_operand(tape, GS_OP_conv2d, b) : NULL;
-    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
+    if (gsi_poisoned(x) || gsi_poisoned(w) || (b && gsi_poisoned(b)))
         return &tape->poison;
     if (kernel == 0 || stride == 0 || kernel > UINT16_MAX || stride > UINT16_MAX || pad >= kernel)
         return gs_tape_fail(tape, GS_ERANGE, "conv2d: kernel %zu, stride %zu, pad %zu", kernel,
                             stride, pad);
-    if (x->rank != 4 || w->rank != 2 || w->shape[1] != kernel * kernel * x->shape[3] ||
-        x->shape[1] + 2 * pad < kernel || x->shape[2] + 2 * pad < kernel)
+    if (x->rank != 4 || w->rank < 1 || w->rank > 2 ||
+        w->shape[w->rank - 1] != kernel * kernel * x->shape[3] || x->shape[1] + 2 * pad < kernel ||
+        x->shape[2] + 2 * pad < kernel)
         return gs_tape_fail(tape, GS_ESIZE, "conv2d: x is %s and w is %s, with a kernel of %zu",
                             gsi_shape(sx, x), gsi_shape(sw, w), kernel);
-    const size_t co = w->shape[0], k = w->shape[1];
+    const size_t co = gsi_rows_of(w), k = w->count / co;
     if (b && (b->rank != 1 || b->shape[0] != co))
         return gs_tape_fail(tape, GS_ESIZE, "conv2d: w is %s and b is %s", gsi_shape(sw, w),
                             gsi_shape(sx, b));
     const size_t shape[] = {x->shape[0], (x->shape[1] + 2 * pad - kernel) / stride + 1,
                             (x->shape[2] + 2 * pad - kernel) / stride + 1, co};
     gs_value *y = gsi_value(tape, x->dtype, 4, shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     const conv_op how = {.kernel = kernel, .stride = stride, .pad = pad};
     const gs_patches patches = patches_of(x, y, &how, 0);
@@ -74,7 +75,7 @@ void gsi_conv2d_backward(gs_tape *t, gsi_op *record)
 {
     const conv_op *op = (const conv_op *)record;
     gs_value *y = record->out, *x = record->in[0], *w = record->in[1], *b = record->in[2];
-    const size_t co = w->shape[0], k = w->shape[1], ci = x->shape[3], rows = y->count / co;
+    const size_t co = gsi_rows_of(w), k = w->count / co, ci = x->shape[3], rows = y->count / co;
     const gs_patches of_x = patches_of(x, y, op, 0), of_dy = patches_of(y, x, op, 1);
     gs_gemm dx = {
         .m = x->count / ci,

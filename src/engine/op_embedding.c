@@ -32,7 +32,7 @@ gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_
 {
     char shape[96];
     table = gsi_operand(tape, GS_OP_embedding, table);
-    if (gsi_poisoned(tape, table))
+    if (gsi_poisoned(table))
         return table;
     if (table->rank != 2 || rows == 0 || !ids)
         return gs_tape_fail(tape, GS_ESIZE, "embedding: the table is %s, and there are %zu ids",
@@ -43,7 +43,7 @@ gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_
                             table->shape[0]);
     const size_t cols = table->shape[1];
     gs_value *y = gsi_value(tape, table->dtype, 2, (const size_t[]){rows, cols});
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     gather_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(table), ids, cols};
     gsi_over_rows(tape, rows, cols, gather_chunk, &l, false);

@@ -17,19 +17,19 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
     x = gsi_operand(tape, GS_OP_linear, x);
     w = gsi_operand(tape, GS_OP_linear, w);
     b = b ? gsi_operand(tape, GS_OP_linear, b) : NULL;
-    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, w) || (b && gsi_poisoned(tape, b)))
+    if (gsi_poisoned(x) || gsi_poisoned(w) || (b && gsi_poisoned(b)))
         return &tape->poison;
-    if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1])
+    if (x->rank < 1 || w->rank < 1 || w->rank > 2 || x->shape[x->rank - 1] != w->shape[w->rank - 1])
         return gs_tape_fail(tape, GS_ESIZE, "linear: x is %s and w is %s", gsi_shape(sx, x),
                             gsi_shape(sw, w));
-    const size_t n = w->shape[0], k = w->shape[1];
+    const size_t n = gsi_rows_of(w), k = w->count / n;
     if (b && (b->rank != 1 || b->shape[0] != n))
         return gs_tape_fail(tape, GS_ESIZE, "linear: w is %s and b is %s", gsi_shape(sw, w),
                             gsi_shape(sx, b));
     size_t shape[4] = {x->shape[0], x->shape[1], x->shape[2], x->shape[3]};
     shape[x->rank - 1] = n;
     gs_value *y = gsi_value(tape, x->dtype, x->rank, shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     gs_gemm g = {.m = x->count / k,
                  .n = n,
@@ -51,7 +51,7 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
 void gsi_linear_backward(gs_tape *t, gsi_op *op)
 {
     gs_value *y = op->out, *x = op->in[0], *w = op->in[1], *b = op->in[2];
-    const size_t n = w->shape[0], k = w->shape[1], m = x->count / k;
+    const size_t n = gsi_rows_of(w), k = w->count / n, m = x->count / k;
     gs_gemm dx = {.m = m, /* dx [m, k] = dy [m, n] w [n, k] */
                   .n = k,
                   .k = n,
@@ -91,7 +91,7 @@ gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
     char sa[96], sb[96];
     a = gsi_operand(tape, GS_OP_matmul, a);
     b = gsi_operand(tape, GS_OP_matmul, b);
-    if (gsi_poisoned(tape, a) || gsi_poisoned(tape, b))
+    if (gsi_poisoned(a) || gsi_poisoned(b))
         return &tape->poison;
     const int r = a->rank;
     bool fits = r >= 2 && b->rank == r && a->shape[r - 1] == b->shape[r - 1 - !transposed];
@@ -105,7 +105,7 @@ gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
     size_t shape[4] = {a->shape[0], a->shape[1], a->shape[2], a->shape[3]};
     shape[r - 1] = n;
     gs_value *y = gsi_value(tape, a->dtype, r, shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     const size_t b_rows = transposed ? n : k, b_cols = transposed ? k : n;
     gs_gemm g = {.m = m,

@@ -27,14 +27,14 @@ static uint32_t softmax_chunk(void *arg, size_t first, size_t count, gsi_counts 
 
 gs_value *gs_softmax(gs_tape *tape, gs_value *x)
 {
-    if (gsi_poisoned(tape, x))
-        return x;
+    if (!gsi_given(tape, GS_OP_softmax, x))
+        return &tape->poison;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0)
         return gs_tape_fail(tape, GS_ESIZE, "softmax: x has no last axis");
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_softmax, x->dtype, x->dtype), x->rank,
                             x->shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     loss_loop l = {
         .k = &tape->rows, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x), .cols = cols};
@@ -63,8 +63,7 @@ typedef struct cross_entropy_op {
     const int32_t *targets;
     float *lse;      /* [rows] */
     size_t counting; /* rows whose target is not negative */
-    bool in_place;   /* the gradient takes the place of the logits */
-    bool gone;       /* and has taken it */
+    bool gone;       /* the gradient has taken the place of the logits */
 } cross_entropy_op;
 
 static uint32_t cross_entropy_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -84,8 +83,8 @@ static uint32_t cross_entropy_chunk(void *arg, size_t first, size_t count, gsi_c
 
 gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targets)
 {
-    if (gsi_poisoned(tape, logits))
-        return logits;
+    if (!gsi_given(tape, GS_OP_cross_entropy, logits))
+        return &tape->poison;
     const size_t cols = logits->rank ? logits->shape[logits->rank - 1] : 0;
     if (cols == 0 || !targets)
         return gs_tape_fail(tape, cols ? GS_ENULL : GS_ESIZE, "cross_entropy: %s",
@@ -97,7 +96,7 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
                             wrong, targets[wrong], cols);
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *lse = gsi_step_new(tape, 2 * rows, sizeof *lse);
-    if (gsi_poisoned(tape, loss) || !lse)
+    if (gsi_poisoned(loss) || !lse)
         return &tape->poison;
     loss_loop l = {.k = &tape->rows,
                    .x = gsi_data(logits),
@@ -121,8 +120,6 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
         op->targets = targets;
         op->lse = lse;
         op->counting = counting;
-        /* Logits that the step made, and that no backward to come after this one reads. */
-        op->in_place = !gsi_root(logits)->kept && !gsi_root(logits)->weight;
         gsi_keep(logits);
     }
     return loss;
@@ -135,7 +132,9 @@ void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
     const size_t cols = logits->shape[logits->rank - 1];
     const float seed = *(const float *)record->out->grad;
     gsi_draft to = {{logits->data, logits->dtype, NULL}, NULL};
-    const bool in_place = op->in_place && !logits->buffer;
+    /* Logits that the step made and no other backward reads. */
+    const bool in_place =
+        gsi_root(logits)->kept == 1 && !gsi_root(logits)->weight && !logits->buffer;
     if (op->gone) {
         gs_tape_fail(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
         return;
@@ -184,7 +183,7 @@ static uint32_t mse_chunk(void *arg, size_t first, size_t count, gsi_counts *cou
 gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
 {
     char sx[96], sy[96];
-    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, y))
+    if (!gsi_given(tape, GS_OP_mse, x) || !gsi_given(tape, GS_OP_mse, y))
         return &tape->poison;
     bool fits = x->rank == y->rank && x->count > 0;
     for (int i = 0; fits && i < x->rank; i++)
@@ -195,7 +194,7 @@ gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
     const size_t per_chunk = gsi_chunk_rows(1), chunks = gsi_parts(x->count, per_chunk);
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *parts = gsi_step_new(tape, chunks, sizeof *parts);
-    if (gsi_poisoned(tape, loss) || !parts)
+    if (gsi_poisoned(loss) || !parts)
         return &tape->poison;
     mse_loop l = {.k = &tape->rows,
                   .a = gsi_data(x),

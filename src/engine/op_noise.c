@@ -31,15 +31,15 @@ static uint32_t dropout_chunk(void *arg, size_t first, size_t count, gsi_counts 
 
 gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
 {
-    if (gsi_poisoned(tape, x))
-        return x;
+    if (!gsi_given(tape, GS_OP_dropout, x))
+        return &tape->poison;
     if (!(p >= 0 && p <= 1))
         return gs_tape_fail(tape, GS_ERANGE, "dropout: p is %g, and must be from 0 to 1",
                             (double)p);
     if (!tape->training || p == 0)
         return x;
     gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     uint32_t key[4]; /* a stream of its own for every dropout of every step */
     gsi_philox(key, tape->seed, tape->dropouts++);
@@ -94,13 +94,13 @@ static uint32_t quant_chunk(void *arg, size_t first, size_t count, gsi_counts *c
 gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
                         int narrow)
 {
-    if (gsi_poisoned(tape, x))
-        return x;
+    if (!gsi_given(tape, GS_OP_fake_quant, x))
+        return &tape->poison;
     if (!(amax >= 0) || isinf(amax) || bits < 2 || bits > 16)
         return gs_tape_fail(tape, GS_ERANGE, "fake_quant: amax is %g and bits are %d", (double)amax,
                             bits);
     gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
-    if (gsi_poisoned(tape, y))
+    if (gsi_poisoned(y))
         return y;
     const uint64_t env = gsi_fpenv_enter();
     const gsi_quant how = gsi_quant_of(amax, bits, is_unsigned, narrow);

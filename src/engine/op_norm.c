@@ -31,7 +31,8 @@ static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts 
 gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
 {
     char sx[96], sg[96], sb[96];
-    if (gsi_poisoned(tape, x) || gsi_poisoned(tape, gamma) || gsi_poisoned(tape, beta))
+    if (!gsi_given(tape, GS_OP_layernorm, x) || !gsi_given(tape, GS_OP_layernorm, gamma) ||
+        !gsi_given(tape, GS_OP_layernorm, beta))
         return &tape->poison;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
@@ -42,7 +43,7 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_layernorm, x->dtype, x->dtype),
                             x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * rows, sizeof *mean);
-    if (gsi_poisoned(tape, y) || !mean)
+    if (gsi_poisoned(y) || !mean)
         return &tape->poison;
     norm_loop l = {.k = &tape->rows,
                    .y = {y->data, y->dtype, NULL},

@@ -24,10 +24,10 @@ static uint32_t unary_chunk(void *arg, size_t first, size_t count, gsi_counts *c
 
 static gs_value *unary_op(gs_tape *t, gs_op op, gs_value *x, gsi_unary_fn *forward)
 {
-    if (gsi_poisoned(t, x))
-        return x;
+    if (!gsi_given(t, op, x))
+        return &t->poison;
     gs_value *y = gsi_value(t, gsi_result_type(t, op, x->dtype, x->dtype), x->rank, x->shape);
-    if (gsi_poisoned(t, y))
+    if (gsi_poisoned(y))
         return y;
     unary u = {.forward = forward, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x)};
     gsi_over_rows(t, x->count, 1, unary_chunk, &u, false);
@@ -102,13 +102,13 @@ static gs_value *binary_op(gs_tape *t, gs_op op, gs_value *a, gs_value *b, gsi_b
                            gsi_broadcast_fn *repeat)
 {
     char sa[96], sb[96];
-    if (gsi_poisoned(t, a) || gsi_poisoned(t, b))
+    if (!gsi_given(t, op, a) || !gsi_given(t, op, b))
         return &t->poison;
     if (!is_suffix(a, b))
         return gs_tape_fail(t, GS_ESIZE, "%s: a is %s and b is %s", gs_op_name(op),
                             gsi_shape(sa, a), gsi_shape(sb, b));
     gs_value *y = gsi_value(t, gsi_result_type(t, op, a->dtype, b->dtype), a->rank, a->shape);
-    if (gsi_poisoned(t, y))
+    if (gsi_poisoned(y))
         return y;
     run_binary(t, (gsi_out){y->data, y->dtype, NULL}, gsi_data(a), gsi_data(b), a->count, b->count,
                full, repeat, false);

@@ -31,8 +31,8 @@ static uint32_t pool_chunk(void *arg, size_t first, size_t count, gsi_counts *co
 static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t stride)
 {
     char shape[96];
-    if (gsi_poisoned(t, x))
-        return x;
+    if (!gsi_given(t, kind, x))
+        return &t->poison;
     const size_t most = kind == GS_OP_max_pool ? 15 : 255;
     if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || x->shape[1] < kernel ||
         x->shape[2] < kernel)
@@ -47,7 +47,7 @@ static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t
                             .stride = stride};
     gs_value *y = gsi_value(
         t, x->dtype, 4, (const size_t[]){x->shape[0], how.out_height, how.out_width, x->shape[3]});
-    if (gsi_poisoned(t, y))
+    if (gsi_poisoned(y))
         return y;
     uint8_t *from = NULL;
     if (kind == GS_OP_max_pool && !(from = gsi_step_new(t, y->count, 1)))

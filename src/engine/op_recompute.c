@@ -51,8 +51,10 @@ static void empty(gs_tape *t)
 
 gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *args, size_t size)
 {
-    if (gsi_poisoned(tape, x))
-        return x;
+    if (!gsi_given(tape, GS_OP_recompute, x))
+        return &tape->poison;
+    if (!run || (size > 0 && !args))
+        return gs_tape_fail(tape, GS_ENULL, "recompute: there is nothing to run, or no arguments");
     if (!tape->config.recompute || !tape->training || tape->where != GSI_OUTSIDE)
         return run(args, tape, x);
     const state before = state_of(tape, x);
@@ -62,9 +64,9 @@ gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *
     leave(tape, x, &before);
 
     gs_value *y = &tape->poison;
-    if (!gsi_poisoned(tape, result) && tape->error.status == GS_OK)
+    if (gsi_given(tape, GS_OP_recompute, result) && tape->error.status == GS_OK)
         y = gsi_value(tape, result->dtype, result->rank, result->shape);
-    if (!gsi_poisoned(tape, y)) {
+    if (!gsi_poisoned(y)) {
         memcpy(y->data, result->data, y->count * gsi_size_of(y->dtype));
         /* Whether a gradient is needed its result knows; x may need none. */
         recompute_op *op = gsi_record(tape, GS_OP_recompute, sizeof *op, y,
@@ -96,7 +98,7 @@ void gsi_recompute_backward(gs_tape *t, gsi_op *record)
     t->layer_count = op->before.layer_count;
     x->low = NULL;
     gs_value *result = op->run(op->args, t, x);
-    if (!gsi_poisoned(t, result) && t->error.status == GS_OK) {
+    if (gsi_given(t, GS_OP_recompute, result) && t->error.status == GS_OK) {
         gsi_share(t, result, record->out);
         gsi_backward(t, t->last);
     }

@@ -82,6 +82,7 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     tape->training = training;
     tape->config = tape->next;
     tape->exponents = tape->ask_exponents;
+    tape->doing = "begin";
     tape->last = NULL;
     tape->spares[0] = tape->spares[1] = NULL;
     tape->uses = NULL;
@@ -168,6 +169,16 @@ gs_value *gs_tape_fail(gs_tape *t, gs_status status, const char *format, ...)
     return &t->poison;
 }
 
+bool gsi_given(gs_tape *t, gs_op op, const gs_value *v)
+{
+    t->doing = gs_op_name(op);
+    if (!v)
+        gs_tape_fail(t, GS_ENULL, "%s: a value is NULL", t->doing);
+    else if (!v->data) /* notes nothing where this step made it */
+        gs_tape_fail(t, GS_ESTATE, "%s: a value is one that another step could not make", t->doing);
+    return v && v->data;
+}
+
 const char *gsi_shape(char text[96], const gs_value *v)
 {
     int used = snprintf(text, 96, "[");
@@ -181,7 +192,8 @@ void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 {
     void *p = gsi_arena_new(t->where == GSI_OUTSIDE ? &t->arena : &t->segment, count, size);
     if (!p)
-        gs_tape_fail(t, GS_ENOMEM, "no memory for %zu elements of %zu bytes", count, size);
+        gs_tape_fail(t, GS_ENOMEM, "%s: no memory for %zu elements of %zu bytes", t->doing, count,
+                     size);
     return p;
 }
 
@@ -198,13 +210,15 @@ static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *
         v->shape[i] = shape[i];
         fits &= gsi_mul_size(&v->count, v->count, shape[i]);
     }
-    return fits ? v : gs_tape_fail(t, GS_ESIZE, "a shape of %s is too large", gsi_shape(text, v));
+    return fits ? v
+                : gs_tape_fail(t, GS_ESIZE, "%s: a shape of %s is too large", t->doing,
+                               gsi_shape(text, v));
 }
 
 gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 {
     gs_value *v = bare_value(t, dtype, rank, shape);
-    if (gsi_poisoned(t, v))
+    if (v == &t->poison)
         return v;
     v->data = gsi_step_new(t, v->count, gsi_size_of(dtype));
     t->memory.activations += v->count * gsi_size_of(dtype);
@@ -225,18 +239,20 @@ static bool usable(gs_tape *t, const char *what, const void *data, gs_dtype dtyp
 
 gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape, const void *data)
 {
+    char text[96];
+    tape->doing = "input";
     if (!usable(tape, "an input", data, dtype))
         return &tape->poison;
-    if (rank < 0 || rank > 4)
-        return gs_tape_fail(tape, GS_ERANGE, "an input has %d dimensions: 0 to 4 are possible",
-                            rank);
+    if (rank < 0 || rank > 4 || (rank > 0 && !shape))
+        return gs_tape_fail(tape, GS_ERANGE, "input: %d dimensions%s: 0 to 4 are possible", rank,
+                            shape ? "" : " without sizes");
     gs_value *v = bare_value(tape, dtype, rank, shape);
-    if (gsi_poisoned(tape, v))
+    if (v == &tape->poison)
         return v;
     if (v->count == 0)
-        return gs_tape_fail(tape, GS_ESIZE, "an input is empty");
+        return gs_tape_fail(tape, GS_ESIZE, "input: %s is empty", gsi_shape(text, v));
     if (!data)
-        return gs_tape_fail(tape, GS_ENULL, "an input of %zu elements has no data", v->count);
+        return gs_tape_fail(tape, GS_ENULL, "input: %s has no data", gsi_shape(text, v));
     v->data = (void *)(uintptr_t)data; /* never written: it needs no gradient and is no result */
     return v;
 }
@@ -258,6 +274,7 @@ static void note_use(gs_tape *t, const gs_weight *weight)
 
 gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
+    tape->doing = "param";
     if (!weight)
         return gs_tape_fail(tape, GS_ENULL, "a weight is missing");
     const char *const name = weight->name ? weight->name : "(unnamed)";
@@ -268,7 +285,7 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     const size_t shape[] = {weight->rows, weight->cols};
     const int vector = weight->rows == 1;
     gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
-    if (gsi_poisoned(tape, v))
+    if (v == &tape->poison)
         return v;
     if (v->count == 0 || !weight->data)
         return gs_tape_fail(tape, GS_ESIZE, "weight %s is empty", name);
@@ -283,7 +300,7 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, gs_value *b,
                  gs_value *c)
 {
-    if (!t->training || gsi_poisoned(t, out) ||
+    if (!t->training || gsi_poisoned(out) ||
         !((a && a->needs_grad) || (b && b->needs_grad) || (c && c->needs_grad)))
         return NULL;
     out->needs_grad = 1;
@@ -337,6 +354,7 @@ void gsi_backward(gs_tape *t, gsi_op *op)
         if (!out->grad) /* nothing that leads to the loss */
             continue;
         t->layer = op->layer;
+        t->doing = ops[op->op].name;
         if (t->exponents)
             add_exponents(t, op);
         ops[op->op].backward(t, op);

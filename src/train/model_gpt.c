@@ -57,7 +57,11 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const gpt *m = model;
     const gs_gpt_config *c = &m->config;
     const gs_weight *w = m->base.weights;
-    const size_t rows = batch->n * batch->time, shape[] = {batch->n, batch->time, c->width};
+    const size_t shape[] = {batch->n, batch->time, c->width};
+    size_t rows;
+    if (!gsi_mul_size(&rows, batch->n, batch->time))
+        return gs_tape_fail(t, GS_ESIZE, "gpt: %zu items of %zu tokens are too many", batch->n,
+                            batch->time);
     if (batch->time > c->context)
         return gs_tape_fail(t, GS_ESIZE, "gpt: items have %zu tokens, and the context is %zu",
                             batch->time, c->context);

@@ -110,6 +110,12 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
     if (!out || !ctx || !model || !config)
         return GS_ENULL;
     *out = NULL;
+    const gs_comm *c = config->comm;
+    if (c && (c->size < 1 || c->rank < 0 || c->rank >= c->size || !c->exchange || !c->gather ||
+              !c->done || !c->bcast))
+        return gsi_fail(&ctx->error, GS_ERANGE,
+                        "rank %d of %d cannot be, or its transport has a function missing", c->rank,
+                        c->size);
     gs_trainer *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
