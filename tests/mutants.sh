@@ -38,8 +38,8 @@ kernel='test_lists test_lists_values test_lists_bad test_oom checkkern test_opti
 gemm='test_gemm'
 rows='checkrows test_rows test_math test_ops'
 optim='test_optim test_optim_rules test_parity checkoptim'
-engine='test_grads test_tape test_ops test_recompute test_train'
-train='test_train test_train_bad test_ranks'
+engine='test_chunks test_grads test_tape test_ops test_recompute test_train'
+train='test_train test_chunks test_train_bad test_ranks'
 scaler=$(ls tests/test_scaler*.c | sed 's|tests/\(.*\)\.c|\1|')
 relevant()
 {
