@@ -78,7 +78,7 @@ void *gsi_arena_new(gsi_arena *arena, size_t count, size_t size)
     if (!top || room > top->size - top->cursor) {
         /* Doubling keeps the number of blocks logarithmic in what a step needs. */
         const size_t least = top ? top->size * 2 : FIRST_BLOCK;
-        if (!push_block(arena, room > least ? room : least) &&
+        if (!push_block(arena, gsi_max_size(room, least)) &&
             (room > least || !push_block(arena, room)))
             return NULL;
         top = arena->top;
@@ -86,8 +86,7 @@ void *gsi_arena_new(gsi_arena *arena, size_t count, size_t size)
     char *p = top->data + top->cursor;
     top->cursor += room;
     arena->used += room;
-    if (arena->peak < arena->used)
-        arena->peak = arena->used;
+    arena->peak = gsi_max_size(arena->peak, arena->used);
     UNPOISON(p, bytes);
     return p;
 }

@@ -48,8 +48,7 @@ void *gsi_new(gsi_heap *heap, size_t size)
     if (!raw)
         return NULL;
     heap->bytes += total;
-    if (heap->peak < heap->bytes)
-        heap->peak = heap->bytes;
+    heap->peak = gsi_max_size(heap->peak, heap->bytes);
     /* Between one and two lines after raw: there is always room for the header before it. */
     char *block = raw + 2 * GSI_ALIGN - (uintptr_t)raw % GSI_ALIGN;
     ((header *)(void *)block)[-1] = (header){raw, total};

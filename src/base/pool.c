@@ -63,7 +63,7 @@ static void relax(void)
 static size_t stretch(const gsi_pool *pool, unsigned m)
 {
     const size_t threads = pool->workers + 1;
-    return pool->count / threads * m + (m < pool->count % threads ? m : pool->count % threads);
+    return pool->count / threads * m + gsi_min_size(m, pool->count % threads);
 }
 
 static void share_indices(gsi_pool *pool, unsigned me)

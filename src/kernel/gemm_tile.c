@@ -92,7 +92,8 @@ static void add_lanes(gsi_counts *c, const gsi_lanes *lanes, gs_dtype type)
         small += lanes->small[i];
         amax = lanes->amax[i] > amax ? lanes->amax[i] : amax;
     }
-    amax = gsi_rounded(amax, type);
+    if (type != GS_F32)
+        amax = gsi_widen(gsi_narrow(amax, gsi_row_of(type), GSI_NEAREST, false), gsi_row_of(type));
     c->zero += zeros - lanes->spare;
     c->flushed += low - zeros;
     c->subnormal += small - low;

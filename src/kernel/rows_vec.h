@@ -137,7 +137,7 @@ INLINE uint32_t sink_end(const sink *s)
 {
     if (s->out.counts)
         tally_end(s->tally, s->out.counts, s->out.type);
-    return gsi_top(gsi_rounded(lanes_max(s->top), s->out.type));
+    return gsi_top(rounded(lanes_max(s->top), s->out.type));
 }
 
 INLINE void store_whole(void *data, gs_dtype type, pack x)

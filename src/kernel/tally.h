@@ -58,12 +58,20 @@ INLINE uint32_t lanes_max(vi x)
     return top;
 }
 
-/* c->amax is of this type: rounding keeps the order, so the largest stored is the largest,
+/* The bits of what is stored for a magnitude. It grows with it: the largest stored is the largest,
  * rounded. */
+INLINE uint32_t rounded(uint32_t mag, gs_dtype type)
+{
+    if (type == GS_F32)
+        return mag;
+    return gsi_widen(gsi_narrow(mag, gsi_row_of(type), GSI_NEAREST, false), gsi_row_of(type));
+}
+
+/* c->amax is of this type. */
 INLINE void tally_end(const tally *t, gsi_counts *c, gs_dtype type)
 {
     const uint32_t zeros = lanes_sum(t->zeros), low = lanes_sum(t->low);
-    const uint32_t amax = gsi_rounded(lanes_max(t->amax), type);
+    const uint32_t amax = rounded(lanes_max(t->amax), type);
     c->zero += zeros - t->spare;
     c->flushed += low - zeros;
     c->subnormal += lanes_sum(t->small) - low;

@@ -122,12 +122,4 @@ static inline uint32_t gsi_element(const void *data, gs_dtype type, size_t i)
     return gsi_widen(code, gsi_row_of(type));
 }
 
-/* The bits of what is stored for an f32. */
-static inline uint32_t gsi_rounded(uint32_t u, gs_dtype type)
-{
-    if (type == GS_F32)
-        return u;
-    return gsi_widen(gsi_narrow(u, gsi_row_of(type), GSI_NEAREST, false), gsi_row_of(type));
-}
-
 #endif

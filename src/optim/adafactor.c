@@ -19,7 +19,7 @@ enum { TILE = 1024 }; /* rows and columns: partial sums take 1/128 of the gradie
 
 bool gsi_is_factored(const gs_weight *w) { return w->rows >= LEAST && w->cols >= LEAST; }
 
-static size_t tiles_over(size_t length) { return (length + TILE - 1) / TILE; }
+static size_t tiles_over(size_t length) { return gsi_parts(length, TILE); }
 
 gs_status gsi_adafactor_create(gs_optim *o)
 {

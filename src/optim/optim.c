@@ -151,7 +151,7 @@ static gs_status new_slots(gs_optim *o)
             *gsi_slot_of(o, t, (gs_slot)k) =
                 (gs_tensor){(void *)(uintptr_t)bytes, count, type, o->weights[t].name, 0};
             /* no larger than the weight itself, which is there, twice */
-            bytes += (count + STEP - 1) / STEP * STEP * gsi_size_of(type);
+            bytes += gsi_parts(count, STEP) * STEP * gsi_size_of(type);
         }
         if (bytes == 0)
             continue;

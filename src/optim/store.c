@@ -112,7 +112,7 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
                                     .grad_dtype = types.grad,
                                     .flags = e->flags};
         name += length;
-        at += (count + STEP - 1) / STEP * STEP;
+        at += gsi_parts(count, STEP) * STEP;
     }
     *out = s;
     return GS_OK;
