@@ -47,6 +47,7 @@ gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
     if (!x->low) {
         const bool has_copy = x->weight && x->weight->copy && x->weight->copy_dtype == want;
         x->low = has_copy ? copy_of(t, x) : gs_cast(t, x, want);
+        t->doing = gs_op_name(op);
     }
     return x->low;
 }
