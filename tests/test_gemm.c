@@ -240,11 +240,10 @@ static void check_product(product p, size_t first, size_t end)
     }
 }
 
-/* On one machine, another each time. */
+/* On one machine, any. */
 static void check_on_one(product p)
 {
-    static size_t turn;
-    const size_t i = turn++ % machine_count;
+    const size_t i = below(machine_count);
     check_product(p, i, i + 1);
 }
 
@@ -344,6 +343,31 @@ static void test_blocks(void)
     none.m = 5;
     none.n = 0;
     CHECK(gs_gemm_run(machines[0].ctx, &none) == GS_OK);
+}
+
+/* Sums at every type's limits, over several tiles: a is 0 and the bias is what is stored. */
+static void test_limits(void)
+{
+    static const uint32_t limits[] = {0x33000001, 0x387FE000, 0x477FF000, 0x00008001, 0x007F8000,
+                                      0x7F7F8000, 0x00000001, 0x00800000, 0x7F7FFFFF};
+    open_machines();
+    for (size_t i = 0; i < 9; i++) {
+        product p = draw_product(i < 3 ? 3 : i < 6 ? 40 : 700, 1100, 1, 1, MODEST);
+        p.c_bytes = extent(p.g.m, p.g.n, p.g.c.stride) * gsi_size_of(types[i % 3]);
+        p.g.c.dtype = types[i % 3];
+        p.g.beta = 0;
+        memset(p.g.a.data, 0,
+               extent(p.g.a.transposed ? 1 : p.g.m, p.g.a.transposed ? p.g.m : 1, p.g.a.stride) *
+                   gsi_size_of(p.g.a.dtype));
+        float *bias = place(BIAS, p.g.n * sizeof *bias, true);
+        for (size_t j = 0; j < p.g.n; j++)
+            bias[j] = gsi_float(limits[below(GSI_COUNT(limits))] + (uint32_t)below(3) - 1);
+        p.g.bias = bias;
+        p.g.bias_dtype = GS_F32;
+        p.g.bias_per_row = 0;
+        for (int turn = 0; turn < 3; turn++) /* every other one is counted */
+            check_product(p, 0, machine_count);
+    }
 }
 
 /* The definition itself: a sum that shows its order, and fma. */
@@ -784,9 +808,9 @@ static void test_refusals(void)
     CHECK(gs_gemm_run(machines[0].ctx, &g) == GS_OK);
 }
 
-TESTS({"definition", test_definition}, {"blocks", test_blocks}, {"small", test_small},
-      {"large", test_large}, {"long-k", test_long_k}, {"skinny", test_skinny},
-      {"split", test_split}, {"batch", test_batch}, {"convolution", test_convolution},
-      {"long-convolution", test_long_convolution}, {"modes", test_modes},
-      {"callers-threads", test_callers_threads}, {"serial", test_serial}, {"memory", test_memory},
-      {"refusals", test_refusals})
+TESTS({"definition", test_definition}, {"limits", test_limits}, {"blocks", test_blocks},
+      {"small", test_small}, {"large", test_large}, {"long-k", test_long_k},
+      {"skinny", test_skinny}, {"split", test_split}, {"batch", test_batch},
+      {"convolution", test_convolution}, {"long-convolution", test_long_convolution},
+      {"modes", test_modes}, {"callers-threads", test_callers_threads}, {"serial", test_serial},
+      {"memory", test_memory}, {"refusals", test_refusals})

@@ -678,7 +678,14 @@ static void test_counts(void)
                 z->at.f[i] = below(2) ? 1 : -1;
             }
         array *y = some(2, n, 1);
-        gsi_counts c = {.zero = 3, .first_bad = 77}, want = c;
+        gsi_counts c = {.zero = 3,
+                        .inf = 5,
+                        .nan = 7,
+                        .subnormal = 9,
+                        .flushed = 11,
+                        .amax = below(2) ? 0 : gsi_bits(60000),
+                        .first_bad = 77},
+                   want = c;
         k->mul((gsi_out){exact, GS_F32, NULL}, in(x), in(z), n);
         const uint32_t top = k->mul((gsi_out){&y->at, y->type, &c}, in(x), in(z), n);
         CHECK(top == largest(y));

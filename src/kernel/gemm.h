@@ -103,7 +103,7 @@ typedef struct gsi_gemm_isa {
     size_t mr, nr, mr_room; /* of a micro-tile; mr_room >= mr */
     size_t m_tile, n_tile;  /* at most, of a tile */
     size_t a_room;          /* floats of a tile's packed rows that L2 keeps */
-    size_t chunk;           /* blocks of k after which sums are put by; more if there is room */
+    size_t chunk;           /* blocks of k after which sums are put by; see make_plan for more */
     size_t in_place;        /* columns of a are read where they lie for at most so many panels */
     size_t asked;           /* lines to L1 every 16 k: 4, 8 or 16, one a row at least */
     gsi_copy_fn *copy;

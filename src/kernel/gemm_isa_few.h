@@ -123,7 +123,7 @@ INLINE void few(const gsi_few *x, const gs_dtype type, const bool transposed, co
 }
 
 /* Rows beyond m are multiplied, too, up to 1, 2, 4 or 8: they lie in a's panel, whatever is there,
- * and their sums in the strip's, where nobody reads them. */
+ * and their sums in the strip's, where nobody else reads them. */
 INLINE void few_m(const gsi_few *x, const gs_dtype type, const bool transposed)
 {
     if (x->m == 1)

@@ -7,7 +7,7 @@ INLINE vi first_lanes(size_t n)
 {
     vi lane;
     UNROLL for (int i = 0; i < WIDTH; i++) lane[i] = i;
-    return lane < (int32_t)(n < WIDTH ? n : WIDTH);
+    return lane < (int32_t)n;
 }
 
 _Static_assert(WIDTH <= GSI_LINE, "gsi_lanes has room for a vector");

@@ -10,7 +10,7 @@ typedef struct gsi_plan {
     bool in_place;           /* a is multiplied where it lies */
     size_t group;            /* panels of a packed at a time */
     size_t chunk, slab;      /* blocks and panels packed at a time */
-    size_t strips;           /* of columns whose sums are kept: all, where there are chunks */
+    size_t strips;           /* of columns whose sums are kept: all, if one is come back to */
     size_t bits;             /* 16 >> bits lines of b are asked for every 16 k */
     size_t parts;            /* of a panel of b in memory, of so many lines */
     size_t a, b, sums, bias; /* floats */
