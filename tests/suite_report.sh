@@ -48,7 +48,7 @@ for part in '<title>one run</title>' 'lang="en"' 'name="viewport"' 'prefers-colo
     'class="band s0"' '>pytorch</td>' 'cpu test'; do
     check "it has $part" has "$part"
 done
-check "what was lost" says "one run 2% of the activation gradients"
+check "what was lost" says "one run 2% of the gradients"
 check "and where" says "fc1.weight (2%) and"
 check "what it cost" says "skipped 2 of 40 steps (5%) and ran 2 batches again"
 check "nothing to compare with" says "no other run to compare it with"

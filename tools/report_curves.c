@@ -253,7 +253,7 @@ void report_flushed(FILE *f, const report *r)
         add_means(&l, r, i, lost_of);
     chart_draw(f, &(chart){.id = "lost",
                            .title = "Share of gradients lost",
-                           .about = "Of the activation gradients that were not zero, the share "
+                           .about = "Of the gradients that were not zero, the share "
                                     "that became zero when they were stored.",
                            .unit = CHART_SHARE,
                            .from_zero = true,

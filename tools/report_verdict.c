@@ -160,7 +160,7 @@ static void say_lost(FILE *f, const verdict *v)
         done[at] = true;
         fprintf(f, "%s\t%s%s", v->at[at].label, report_percent(share, v->at[at].lost),
                 told ? ""
-                     : " of the activation gradients that were not zero became zero when "
+                     : " of the gradients that were not zero became zero when "
                        "stored");
         if (told == 0 || v->at[at].lost >= much)
             say_layers(f, v->at[at].first);

@@ -52,7 +52,7 @@ typedef struct gs_log_step {
     const char *verdict, *reason;
     uint64_t reruns;
     double grad_norm, lr;
-    double underflow; /* share of the non-zero activation gradients that were stored as 0 */
+    double underflow; /* of the gradients stored in half and not zero, the share stored as 0 */
     double items_per_s, seconds;
     uint64_t items;
 } gs_log_step;
