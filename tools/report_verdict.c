@@ -159,9 +159,7 @@ static void say_lost(FILE *f, const verdict *v)
                 at = i;
         done[at] = true;
         fprintf(f, "%s\t%s%s", v->at[at].label, report_percent(share, v->at[at].lost),
-                told ? ""
-                     : " of the gradients that were not zero became zero when "
-                       "stored");
+                told ? "" : " of the gradients that were not zero became zero when stored");
         if (told == 0 || v->at[at].lost >= much)
             say_layers(f, v->at[at].first);
         fputs(".\n", f);
