@@ -66,7 +66,7 @@ SCRIPTS := $(wildcard tests/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
 ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves lists lists_values lists_bad exponents \
              scaler scaler_policies scaler_state scaler_steps scaler_users scaler_groups scaler_edges gemm \
-             math rows optim optim_rules parity) checkkern checkrows checkoptim),$(SUITES))
+             gemm_bad math rows optim optim_rules parity) checkkern checkrows checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))

@@ -56,14 +56,15 @@ typedef struct gs_model {
      */
     gs_value *(*logits)(void *model, gs_tape *tape, const gs_batch *batch);
     void (*release)(void *model);  /* NULL: nothing is to be freed */
-    size_t n;                      /* weights */
+    size_t n;                      /* of weights */
     const gs_store_entry *entries; /* [n]: what is trained */
     const gs_init *inits;          /* [n] */
     const gs_weight *weights;      /* [n], of the entries in order: set by the trainer */
-    size_t states;                 /* floats of running statistics, */
-    float *state;                  /* [states]: what a forward pass moves */
-    size_t n_states;               /* stretches of them that have names in checkpoints, in order; */
-    const gs_state_entry *state_entries; /* [n_states]: what they leave over is called "state" */
+    float *state;                  /* [states]: what a forward pass moves, running statistics */
+    size_t states;
+    /* [n_states]: their names in checkpoints, in order; what they leave over is "state" there. */
+    const gs_state_entry *state_entries;
+    size_t n_states;
     double flops; /* of the products of a step, an item of full length; 0: not known */
 } gs_model;
 

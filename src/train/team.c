@@ -2,8 +2,8 @@
  *
  * (1) Every rank makes the same calls of the network in the same order, whatever goes wrong on it:
  *     told, the buckets from the last to the first, what was seen, shared weights.
- *     For that, what they take in memory beyond the scratch of passes is there since the trainer
- * is. (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
+ *     So a step takes no memory of its own but the scratch of passes.
+ * (2) A bucket's sums are the work of the ranks in equal pieces: each scans its own. So a step
  *     reads the same numbers in the same order with ZeRO-1 and without.
  * (3) What leads to the verdict is gathered and folded in rank order on every rank. */
 #include "train/team.h"
@@ -55,7 +55,11 @@ static gs_status create(gs_trainer *t, const gs_trainer_config *config)
     const gs_reducer_config how = {team->how.bucket, team->how.wire, team->zero};
     team->starts = gsi_new(heap, (n + 1) * sizeof *team->starts);
     team->told = gsi_new(heap, (size_t)t->comm.size * sizeof *team->told);
-    team->states = gsi_new(heap, (size_t)t->comm.size * t->model->states * sizeof *team->states);
+    const size_t ranks = (size_t)t->comm.size, states = ranks > 1 ? t->model->states : 0;
+    size_t bytes;
+    if (!gsi_mul_size(&bytes, states, ranks * sizeof *team->states))
+        return GS_ENOMEM;
+    team->states = gsi_new(heap, bytes);
     team->counted = gsi_new(heap, (size_t)t->comm.size * sizeof *team->counted);
     if (!team->starts || !team->told || !team->states || !team->counted)
         return GS_ENOMEM;
