@@ -1,10 +1,35 @@
 # gradscale: `make` builds, `make test` tests, `make demo` shows. GNU make, no configure step.
 #
-#   make [CC=clang] [SAN=address,undefined | SAN=thread]     libraries and program, in build*/
-#   make test | test-long | test-arm | demo | bench | mutants [COUNT=40] [SEED=1]
-#   make amalgamation                                       the library as two files, in dist/
-#   make install | uninstall [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=]
-#   make deps | format | check-format | check-layers | clean
+#   make                   libraries and program, in build/
+#   make demo              fp16 with and without loss scaling, side by side; a few minutes
+#   make suites            the test programs, without running them
+#   make test              set up, build, run all suites
+#   make test-long         the same with everything there is to test
+#   make test-arm          the suites of numbers on AArch64, in an emulator
+#   make test-port         one hash of all numbers, on other architectures, C libraries and Windows
+#   make mutants           break the library on purpose: do the tests notice? [COUNT=40] [SEED=1]
+#   make bench             every pass over gradients against memory bandwidth
+#   make bench-advise      `gradscale advise` against 1 GB of files [FOLDER=/dev/shm]
+#   make amalgamation      the library as two files, in dist/
+#   make dist              a release of the last commit: build/gradscale-VERSION.tar.gz
+#   make install           [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=] [STRIP=yes: debug info apart, in .debug/]
+#   make install-lib       libgradscale alone, which needs neither zlib nor jansson
+#   make uninstall         with the same variables
+#   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
+#   make deps              install the packages that building and testing need
+#   make format            apply clang-format
+#   make check-format      is it applied?
+#   make check-layers      does every include obey the layer law?
+#   make check-abi         is the ABI the one that is stored in abi/? (abidiff of abigail-tools)
+#   make abi               store it anew
+#   make source-lists      write the list of sources into meson.build
+#   make source-lists-check      is it as written?
+#   make compile_commands.json   for clangd and other tools
+#   make clean             remove build/ and build-*/
+#   make help              this list
+#
+# CC=clang, SAN=address,undefined and SAN=thread build in folders of their own; V=1 shows the commands;
+# WERROR= lets warnings pass. CMakeLists.txt and meson.build are for programs that are built with those.
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -20,32 +45,43 @@ BUILD   := build$(patsubst %,-%,$(filter-out gcc,$(notdir $(CC))))$(patsubst %,-
 
 number  = $(shell sed -n 's/^\#define GS_VERSION_$(1) *//p' include/gradscale/base.h)
 MAJOR   := $(call number,MAJOR)
-VERSION := $(MAJOR).$(call number,MINOR).$(call number,PATCH)
+MINOR   := $(call number,MINOR)
+VERSION := $(MAJOR).$(MINOR).$(call number,PATCH)
+# Of the sonames: until 1.0 every minor version may change the ABI.
+SOVERSION := $(if $(filter 0,$(MAJOR)),$(MAJOR).$(MINOR),$(MAJOR))
 
+WERROR   ?= -Werror
+MACHINE  := $(shell $(CC) -dumpmachine)
 WARN     := -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion \
-            -Wstrict-prototypes -Wmissing-prototypes -Werror
-# No contraction to fma: every instruction set must round as the reference does.
+            -Wstrict-prototypes -Wmissing-prototypes $(WERROR) \
+            $(if $(findstring mingw,$(MACHINE)),-Wno-float-conversion) # its isnan is a macro that converts
+# No contraction to fma, no wider intermediate results: every machine must round as the reference does.
 CFLAGS   ?= -O2 -g
-ALLFLAGS := $(WARN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -MMD -MP \
-            -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc \
+ROUNDING := -ffp-contract=off $(if $(filter i386-% i486-% i586-% i686-%,$(MACHINE)),-msse2 -mfpmath=sse) \
+            $(if $(findstring clang,$(CC)),,$(if $(filter s390%,$(MACHINE)),-fexcess-precision=fast))
+ALLFLAGS = $(WARN) $(CFLAGS) $(ROUNDING) -fPIC -fvisibility=hidden -pthread -MMD -MP \
+            -D_POSIX_C_SOURCE=200809L -Iinclude $(INCLUDE) \
             $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
 # ---- what there is ----
 
 # libgradscale needs libc, libm and threads; libgradscale_train zlib and jansson too. The second
 # exists as soon as its folders have sources.
-CORE        := $(wildcard $(patsubst %,src/%/*.c,base num kernel scaler optim comm engine))
-TRAIN       := $(wildcard $(patsubst %,src/%/*.c,io train))
+below        = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
+CORE        := $(call below,$(addprefix src/,base num kernel scaler optim comm engine),*.c)
+TRAIN       := $(call below,src/io src/train,*.c)
 # libgradscale_mpi exists where an MPI compiler does (MPICC=mpicc.mpich: another one; MPICC=: none).
 MPICC       ?= $(shell command -v mpicc)
 MPI         := $(if $(MPICC),$(wildcard mpi/*.c))
 MPI_LIBS    := $(if $(MPI),$(filter -L% -l%,$(shell $(MPICC) -show 2>/dev/null)))
-TOOLS       := $(wildcard tools/*.c)
-HEADERS     := $(wildcard include/gradscale/*.h)
+CLI         := $(call below,cli,*.c)
+HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
+# Those of libgradscale: not what needs the other libraries.
+CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h log.h mpi.h),$(HEADERS))
 LIBS        := -lm -pthread
 TRAIN_LIBS  := -lz -ljansson
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(MAJOR)
+names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(SOVERSION)
 
 PARTS   := gradscale $(if $(TRAIN),gradscale_train $(if $(MPI),gradscale_mpi))
 STATIC  := $(patsubst %,$(BUILD)/lib%.a,$(PARTS))
@@ -55,32 +91,39 @@ PROGRAM := $(BUILD)/gradscale
 LINK    := $(if $(TRAIN),$(BUILD)/libgradscale_train.a) $(BUILD)/libgradscale.a
 LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
 
-# A suite is a file in tests/ with a main or a table of tests, or a script suite_*.sh.
-SUITES  := $(patsubst tests/%.c,$(BUILD)/tests/%,\
-             $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/*.c) /dev/null))
+# A suite is a file of tests/unit or tests/check with a main or a table of tests, or a script suite_*.sh.
+SUITES  := $(addprefix $(BUILD)/tests/,$(basename $(notdir \
+             $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/unit/*.c tests/check/*.c) /dev/null))))
 ifeq ($(SAN),thread) # the others have one thread, and it is slow
 SUITES  := $(filter-out $(addprefix %/,checkkern checkrows checkoptim test_num test_halves test_math \
              test_rows),$(SUITES))
 endif
-SCRIPTS := $(wildcard tests/suite_*.sh)
+SCRIPTS := $(wildcard tests/*/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
-ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves lists lists_values lists_bad exponents \
+ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch views pass pass_values pass_bad exponents \
              scaler scaler_policies scaler_state scaler_steps scaler_users scaler_groups scaler_edges gemm \
-             gemm_bad math rows optim optim_rules parity) checkkern checkrows checkoptim),$(SUITES))
+             gemm_bad math rows optim optim_loop optim_rules optim_state \
+             parity) checkkern checkrows checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites amalgamation deps test test-long test-arm run-tests run-arm demo bench bench-advise \
-        mutants install uninstall format check-format check-layers clean
+.PHONY: all suites torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+        mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
+        abi check-abi clean help compile_commands.json
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES) $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
+suites: $(SUITES) $(BUILD)/tests/port_hash $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
 say = @$(if $(V),set -x;,printf '%-5s %s\n' $(1) $@;)
+
+# The program sees public headers and its own, the library its layers, the tests everything.
+INCLUDE = -Isrc
+$(BUILD)/obj/cli/%.o: INCLUDE = -I.
+$(BUILD)/obj/tests/%.o: INCLUDE = -Isrc -I. -Itests/support
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -95,7 +138,7 @@ $(BUILD)/obj/mpi/%.o: mpi/%.c Makefile
 # With checks in them the unrolled products take minutes, to compile or to run: test_gemm has guard
 # pages around every matrix instead.
 ifneq ($(findstring address,$(SAN)),)
-$(BUILD)/obj/src/kernel/gemm_avx%.o: ALLFLAGS += -fno-sanitize=all
+$(BUILD)/obj/src/kernel/gemm/avx%.o: ALLFLAGS += -fno-sanitize=all
 endif
 
 $(BUILD)/libgradscale.a: $(call obj,$(CORE))
@@ -106,31 +149,35 @@ $(STATIC):
 	$(call say,AR)$(AR) rcs $@ $^
 
 $(BUILD)/libgradscale.so.$(VERSION): $(call obj,$(CORE))
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale.so.$(MAJOR) -o $@ $^ $(LIBS)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale.so.$(SOVERSION) -o $@ $^ $(LIBS)
 	@for name in $(call names,gradscale); do ln -sf $(@F) $$name; done
 
 # What is private to libgradscale is not exported by its shared form: the archive gives it, hidden.
 $(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgradscale.so.$(VERSION) \
                                            $(BUILD)/libgradscale.a
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_train.so.$(MAJOR) \
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_train.so.$(SOVERSION) \
 	    -Wl,--exclude-libs,ALL -o $@ $^ $(TRAIN_LIBS) $(LIBS)
 	@for name in $(call names,gradscale_train); do ln -sf $(@F) $$name; done
 
 # It needs nothing of libgradscale but headers: the program, which has that inside, opens it when it
 # runs as one of several ranks.
 $(BUILD)/libgradscale_mpi.so.$(VERSION): $(call obj,$(MPI))
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_mpi.so.$(MAJOR) \
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_mpi.so.$(SOVERSION) \
 	    -o $@ $^ $(MPI_LIBS)
 	@for name in $(call names,gradscale_mpi); do ln -sf $(@F) $$name; done
 
-$(PROGRAM): $(call obj,$(TOOLS)) $(LINK)
+$(PROGRAM): $(call obj,$(CLI)) $(LINK)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LINK)
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/check/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
@@ -139,18 +186,23 @@ $(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_m
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) $(MPI_LIBS)
 
+# The bits of everything as one hash: suite_port.sh.
+$(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 # A caller whose flags are careless.
-$(BUILD)/tests/test_lists: $(BUILD)/obj/tests/fastmath.o
-$(BUILD)/obj/tests/fastmath.o: ALLFLAGS += -ffast-math
+$(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o
+$(BUILD)/obj/tests/unit/fastmath.o: ALLFLAGS += -ffast-math
 
 # ---- testing ----
 
 deps:
-	@tools/deps.sh build test
+	@scripts/deps.sh build test
 
 # The set-up first, then as many jobs as there are CPUs.
 test:
-	@tools/deps.sh build test
+	@scripts/deps.sh build test
 	@$(MAKE) --no-print-directory $(JOBS) all suites
 	@$(MAKE) --no-print-directory run-tests
 
@@ -159,30 +211,42 @@ test-long:
 
 run-tests:
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" MPICC="$(MPICC)" SAN="$(SAN)" MAKE="$(MAKE)" MAKEFLAGS= \
-	    tests/run.sh $(PROGRAM) $(sort $(SUITES)) $(SCRIPTS)
+	    tests/support/run.sh $(PROGRAM) $(sort $(SUITES)) $(SCRIPTS)
 
 # The same numbers on another architecture, in an emulator.
 test-arm:
-	@tools/deps.sh arm
+	@scripts/deps.sh arm
 	@$(MAKE) --no-print-directory $(JOBS) run-arm TRAIN= MPICC= LDFLAGS=-static \
 	    CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar
 
 run-arm: $(ARM)
-	@BUILD=$(BUILD) RUN=qemu-aarch64 tests/run.sh $(PROGRAM) $(ARM)
+	@BUILD=$(BUILD) RUN=qemu-aarch64 tests/support/run.sh $(PROGRAM) $(ARM)
+
+# The same bits on other architectures, C libraries and systems.
+test-port:
+	@scripts/deps.sh port
+	@GS_LONG=1 $(MAKE) --no-print-directory $(JOBS) $(BUILD)/tests/port_hash
+	@GS_LONG=1 BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" MAKEFLAGS= tests/support/run.sh $(PROGRAM) tests/tree/suite_port.sh
+
+# No part of the tests' set-up: where it is not there, suite_torch skips.
+torch: build/torch/bin/python
+build/torch/bin/python:
+	@python3 -m venv build/torch && build/torch/bin/python -m pip install -q torch numpy || \
+	    { rm -rf build/torch; exit 1; }
 
 mutants:
-	@tools/deps.sh build test
-	@tests/mutants.sh $(COUNT) $(SEED)
+	@scripts/deps.sh build test
+	@tests/mutants/mutants.sh $(COUNT) $(SEED)
 
 # ---- showing ----
 
 # Without its data set it shows less.
 demo:
-	@tools/deps.sh build
-	@tools/deps.sh demo || true
+	@scripts/deps.sh build
+	@scripts/deps.sh demo || true
 	@mkdir -p $(BUILD)
 	@$(MAKE) --no-print-directory $(JOBS) all >$(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
-	@BUILD=$(BUILD) CC="$(CC)" tools/demo.sh $(PROGRAM)
+	@BUILD=$(BUILD) CC="$(CC)" scripts/demo.sh $(PROGRAM)
 
 bench: all
 	$(PROGRAM) bench kernels
@@ -212,37 +276,74 @@ export PC_gradscale := $(call pkgconfig,gradscale,Loss scaling for mixed-precisi
 export PC_gradscale_train := $(call pkgconfig,gradscale_train,Mixed-precision training: data sets$(comma) checkpoints$(comma) the step,gradscale = $(VERSION),$(TRAIN_LIBS))
 export PC_gradscale_mpi := $(call pkgconfig,gradscale_mpi,Mixed-precision training on several machines,gradscale = $(VERSION),$(MPI_LIBS))
 
-# `gradscale train --data self` reads them.
-SOURCES := $(wildcard include/gradscale/* src/*/* tools/*)
+# What `gradscale train --data self` reads where there is no source tree: each source with a 0 after it.
+SOURCES := $(foreach d,include src cli,$(call below,$(d),*.[ch]*))
+$(BUILD)/self.txt: $(SOURCES)
+	@for file in $^; do cat $$file && printf '\0' || exit 1; done >$@
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
-	install -m 644 $(STATIC) $(SHARED) $(DESTDIR)$(LIBDIR)
-	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
-	@for file in $(SOURCES); do \
-	    install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/gradscale/$$file || exit 1; done
-	@for part in $(PARTS); do \
-	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so.$(MAJOR) && \
+# CMake's find_package reads these; the parts that are installed say which targets there are.
+$(BUILD)/gradscaleConfigVersion.cmake: cmake/gradscaleConfigVersion.cmake.in include/gradscale/base.h
+	@sed 's/@VERSION@/$(VERSION)/; s/@SOVERSION@/$(SOVERSION)/' $< >$@
+
+# $(1) parts. Unstripped, as distributions want it: they strip by themselves. With STRIP=yes debug info goes
+# into .debug/ beside each file, where gdb looks for it.
+OBJCOPY ?= objcopy
+apart    = $(if $(filter yes,$(STRIP)),d=$$(dirname $(1))/.debug && install -d $$d && \
+               $(OBJCOPY) --only-keep-debug $(1) $$d/$(notdir $(1)).debug && chmod 644 $$d/$(notdir $(1)).debug && \
+               $(OBJCOPY) --strip-unneeded --add-gnu-debuglink=$$d/$(notdir $(1)).debug $(1),:)
+define install_parts
+	install -d $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/gradscale
+	install -m 644 $(patsubst %,$(BUILD)/lib%.a,$(1)) $(patsubst %,$(BUILD)/lib%.so.$(VERSION),$(1)) \
+	    $(DESTDIR)$(LIBDIR)
+	$(if $(filter yes,$(STRIP)),@for part in $(1); do $(OBJCOPY) --strip-debug $(DESTDIR)$(LIBDIR)/lib$$part.a || exit 1; done)
+	@for part in $(1); do \
+	    $(call apart,$(DESTDIR)$(LIBDIR)/lib$$part.so.$(VERSION)) && \
+	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so.$(SOVERSION) && \
 	    ln -sf lib$$part.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$part.so && \
 	    printenv PC_$$part >$(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc || exit 1; done
+	install -m 644 cmake/gradscaleConfig.cmake $(BUILD)/gradscaleConfigVersion.cmake \
+	    $(DESTDIR)$(LIBDIR)/cmake/gradscale
+endef
+
+install: all $(BUILD)/self.txt $(BUILD)/gradscaleConfigVersion.cmake
+	$(call install_parts,$(PARTS))
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gradscale
+	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
+	@$(call apart,$(DESTDIR)$(PREFIX)/bin/gradscale)
+	install -m 644 $(BUILD)/self.txt $(DESTDIR)$(PREFIX)/share/gradscale
+
+install-lib: $(BUILD)/libgradscale.a $(BUILD)/libgradscale.so.$(VERSION) $(BUILD)/gradscaleConfigVersion.cmake
+	$(call install_parts,gradscale)
+	install -m 644 $(CORE_HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale
-	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(PREFIX)/share/gradscale
+	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale $(DESTDIR)$(PREFIX)/bin/.debug/gradscale.debug
+	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(PREFIX)/share/gradscale \
+	    $(DESTDIR)$(LIBDIR)/cmake/gradscale
 	@for part in $(PARTS); do \
 	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
-	        $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done
+	        $(DESTDIR)$(LIBDIR)/.debug/lib$$part.so* $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done
 
 # ---- one pair of files ----
 
 amalgamation:
-	@tools/amalgamate.sh dist
+	@scripts/amalgamate.sh dist
+
+# The last commit and its amalgamation; the same bytes whoever makes it.
+RELEASE := gradscale-$(VERSION)
+dist:
+	@git rev-parse -q --verify HEAD >/dev/null || { echo "make dist: a release is made of a git tree" >&2; exit 1; }
+	@rm -rf $(BUILD)/dist && mkdir -p $(BUILD)/dist
+	@git archive --prefix=$(RELEASE)/ HEAD | tar -x -C $(BUILD)/dist
+	@$(BUILD)/dist/$(RELEASE)/scripts/amalgamate.sh dist
+	@tar --sort=name --mtime=@$$(git log -1 --format=%ct) --owner=0 --group=0 --numeric-owner --mode=go-w \
+	    -C $(BUILD)/dist -c $(RELEASE) | gzip -9n >$(BUILD)/$(RELEASE).tar.gz
+	@echo $(BUILD)/$(RELEASE).tar.gz
 
 # ---- keeping order ----
 
-FORMATTED = $(wildcard $(foreach d,include/gradscale src/* tools tests tests/mpi bench examples mpi,\
-              $(d)/*.c $(d)/*.h $(d)/*.cpp))
+FORMATTED = $(foreach name,*.c *.h *.cpp *.hpp,$(call below,include src cli mpi tests bench examples,$(name)))
 
 format:
 	clang-format -i $(FORMATTED)
@@ -251,9 +352,46 @@ check-format:
 	@clang-format --dry-run -Werror $(FORMATTED)
 
 check-layers:
-	@tools/layers.sh
+	@scripts/layers.sh
+
+# What a linked program depends on: functions, sizes, offsets, enums. No paths, no lines, no hosts.
+ABI_PARTS = $(filter-out gradscale_mpi,$(PARTS))
+abidw = abidw --headers-dir include --drop-private-types --drop-undefined-syms --no-corpus-path \
+        --no-comp-dir-path --no-show-locs --no-elf-needed --out-file $(2) $(BUILD)/lib$(1).so.$(VERSION)
+
+abi: all
+	@mkdir -p abi
+	@$(foreach part,$(ABI_PARTS),$(call abidw,$(part),abi/lib$(part).abi) &&) true
+
+check-abi: all
+	@$(foreach part,$(ABI_PARTS),$(call abidw,$(part),$(BUILD)/lib$(part).abi) && \
+	    abidiff abi/lib$(part).abi $(BUILD)/lib$(part).abi && ) true || \
+	    { echo "the ABI has changed: if it was meant to, make abi" >&2; exit 1; }
+
+# Meson cannot ask for all files of a folder; CMake does.
+WITH_SOURCES = { sed '/^sources = files(/q' meson.build; printf "  '%s',\n" $(CORE); \
+                 sed '1,/^sources = files(/d' meson.build | sed -n '/^)/,$$p'; }
+source-lists:
+	@$(WITH_SOURCES) >meson.build.tmp && mv meson.build.tmp meson.build
+
+source-lists-check:
+	@$(WITH_SOURCES) | diff meson.build -
 
 clean:
 	rm -rf build build-*
 
--include $(patsubst %.o,%.d,$(call obj,$(CORE) $(TRAIN) $(MPI) $(TOOLS) $(wildcard tests/*.c tests/mpi/*.c)))
+# The list at the head of this file.
+help:
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+# One entry per source: what make would run, from a dry run that takes everything for out of date.
+COMPILED = $(CORE) $(TRAIN) $(MPI) $(CLI) $(call below,tests bench,*.c)
+compile_commands.json:
+	@$(MAKE) -nB --no-print-directory V= $(call obj,$(COMPILED)) | awk -v folder='$(CURDIR)' ' \
+	    / -c -o / { \
+	        sub(/^[^;]*;/, ""); gsub(/[\\"]/, "\\\\&"); \
+	        printf "%s\n{\"directory\": \"%s\", \"file\": \"%s\", \"output\": \"%s\", \"command\": \"%s\"}", \
+	            n++ ? "," : "[", folder, $$NF, $$(NF - 1), $$0 } \
+	    END { print "\n]"; exit !n }' >$@.tmp && mv $@.tmp $@
+
+-include $(patsubst %.o,%.d,$(call obj,$(COMPILED)))

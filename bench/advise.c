@@ -16,17 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BLOCK = 512 * 1024, TILE = 1 << 20, ROUNDS = 7, MAX_THREADS = 64 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void fail(const char *what)
 {
@@ -38,7 +30,7 @@ static void fail(const char *what)
 static void make_file(const char *path, gs_dtype type, size_t megabytes)
 {
     static const char *const names[] = {[GS_F32] = "F32", [GS_F16] = "F16", [GS_BF16] = "BF16"};
-    const size_t item = gs_format_of(type)->bytes, bytes = megabytes * 1000000 / 8 * 8;
+    const size_t item = gs_dtype_format(type)->bytes, bytes = megabytes * 1000000 / 8 * 8;
     char header[128], *tile = malloc(TILE * item);
     FILE *f = fopen(path, "wb");
     if (!f || !tile)
@@ -92,7 +84,7 @@ static double time_read(const char *path, size_t threads)
     reader parts[MAX_THREADS];
     const int fd = open(path, O_RDONLY);
     const off_t size = lseek(fd, 0, SEEK_END);
-    const double start = now();
+    const double start = gs_clock();
     for (size_t i = 0; i < threads; i++) {
         parts[i] = (reader){fd, size / (off_t)threads * (off_t)i,
                             i + 1 == threads ? size : size / (off_t)threads * (off_t)(i + 1)};
@@ -101,7 +93,7 @@ static double time_read(const char *path, size_t threads)
     }
     for (size_t i = 0; i < threads; i++)
         pthread_join(ids[i], NULL);
-    const double took = now() - start;
+    const double took = gs_clock() - start;
     close(fd);
     return took;
 }
@@ -109,7 +101,7 @@ static double time_read(const char *path, size_t threads)
 static double time_advise(const char *program, const char *path)
 {
     fflush(stdout);
-    const double start = now();
+    const double start = gs_clock();
     const pid_t child = fork();
     if (child == 0) {
         if (freopen("/dev/null", "w", stdout))
@@ -119,7 +111,7 @@ static double time_advise(const char *program, const char *path)
     int status;
     if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
         fail(program);
-    return now() - start;
+    return gs_clock() - start;
 }
 
 int main(int argc, char **argv)
@@ -143,7 +135,7 @@ int main(int argc, char **argv)
         }
         const double gb = (double)megabytes * 1e-3;
         printf("%-5s read %5.1f GB/s  advise %5.1f GB/s  ratio %.2f\n",
-               gs_format_of(types[t])->name, gb / reading, gb / advising, reading / advising);
+               gs_dtype_format(types[t])->name, gb / reading, gb / advising, reading / advising);
         unlink(path);
     }
     return 0;

@@ -203,7 +203,7 @@ def main():
               f"{os.environ.get('OPENBLAS_CORETYPE')}, BLAS in "
               f"{os.environ.get('LD_LIBRARY_PATH', 'the default place')}\n\n"
               f"{'model':<10}{'torch fp32':>12}{'fp32':>10}{'fp16':>10}"
-              f"{'torch/fp32':>12}{'torch/fp16':>12}   ms a step, best")
+              f"{'torch/fp32':>12}{'torch/fp16':>12}   ms per step, best")
     for name in chosen.models.split(","):
         row = measure(chosen, name)
         rows.append(row)

@@ -1,3 +1,8 @@
+/* The scaler alone: no context, no tensors. Three policies learn one weight from gradients kept in
+ * f16. `none` shows what happens without scaling.
+ *
+ *     cc 00_first.c $(pkg-config --cflags --libs gradscale) && ./a.out
+ */
 #include <gradscale/scaler.h>
 #include <math.h>
 #include <stdio.h>

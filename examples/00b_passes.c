@@ -1,4 +1,9 @@
-#include <gradscale/kernel.h>
+/* What a scale does to four gradients in f16, and one pass that unscales and checks them. Too low
+ * loses the small ones, too high overflows the large one; in between all survive.
+ *
+ *     cc 00b_passes.c $(pkg-config --cflags --libs gradscale) && ./a.out
+ */
+#include <gradscale/tensor.h>
 #include <stdio.h>
 
 int main(void)
@@ -9,7 +14,7 @@ int main(void)
     const gs_tensor f32 = {x, 4, GS_F32, "fc.weight", 0}, f16 = {h, 4, GS_F16, "fc.weight", 0};
     gs_context *ctx;
     gs_stats stats;
-    if (gs_context_create(&ctx, NULL) != GS_OK)
+    if (gs_context_create(&ctx, NULL, NULL) != GS_OK)
         return 1;
     for (float scale = 1; scale <= 0x1p24f; scale *= 256) {
         for (int i = 0; i < 4; i++)

@@ -15,9 +15,8 @@ int main(void)
     gs_context *ctx;
     gs_scaler scaler;
     gs_error error;
-    if (gs_context_create(&ctx, NULL) != GS_OK)
-        return 1;
-    if (gs_scaler_init(&scaler, "pytorch", &error) != GS_OK ||
+    if (gs_context_create(&ctx, NULL, &error) != GS_OK ||
+        gs_scaler_init(&scaler, "pytorch", &error) != GS_OK ||
         gs_scaler_set(&scaler, "init=0x1p+40 interval=200", &error) != GS_OK)
         return fprintf(stderr, "%s\n", error.text), 1;
 

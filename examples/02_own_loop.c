@@ -73,7 +73,7 @@ int main(void)
     gs_context *ctx;
     gs_scaler scaler;
     gs_optim *optim;
-    gs_optim_config config;
+    gs_optim_config config = {.size = sizeof config};
     const gs_weight list[] = {{.name = "model",
                                .rows = 1,
                                .cols = COUNT,
@@ -83,18 +83,16 @@ int main(void)
                                .copy_dtype = GS_F16,
                                .grad = grad,
                                .grad_dtype = GS_F16}};
-    if (gs_context_create(&ctx, NULL) || gs_scaler_init(&scaler, "pytorch", NULL) ||
-        gs_scaler_set(&scaler, "interval=100", NULL) ||
-        gs_optim_config_init(&config, "adamw", NULL) ||
+    gs_error error; /* of calls without a context; GS_OK is 0 */
+    if (gs_context_create(&ctx, NULL, &error) || gs_scaler_init(&scaler, "pytorch", &error) ||
+        gs_scaler_set(&scaler, "interval=100", &error) ||
+        gs_optim_config_init(&config, "adamw", &error) ||
         gs_optim_config_set(
             &config, "lr=0.01 weight_decay=0.01 clip_norm=1 schedule=cosine warmup=50 total=1500",
-            NULL))
-        return 1;
-    const gs_status status = gs_optim_create(&optim, ctx, list, 1, &config);
-    if (status != GS_OK) {
-        fprintf(stderr, "%s\n", gs_context_error(ctx)->text);
-        return 1;
-    }
+            &error))
+        return fprintf(stderr, "%s\n", error.text), 1;
+    if (gs_optim_create(&optim, ctx, list, 1, &config)) /* the context has the message */
+        return fprintf(stderr, "%s\n", gs_context_error(ctx)->text), 1;
     for (int i = 0; i < COUNT; i++)
         half[i] = gs_f32_to_f16(master[i]);
 
@@ -105,8 +103,8 @@ int main(void)
         gs_step_begin(&step, &scaler); /* (3) which scale */
         loss = forward_backward((float)step.scale);
         gs_step_loss(&step, loss);
-        if (gs_optim_step(optim, &step, &scaler, &report) != GS_OK) /* (4) judge, clip, apply */
-            return 1;
+        if (gs_optim_step(optim, &step, &scaler, &report)) /* (4) judge, clip, apply */
+            return fprintf(stderr, "%s\n", gs_context_error(ctx)->text), 1;
         if (report.verdict.action != GS_APPLY)
             printf("step %4d: an overflow at the scale %g: skipped\n", t, step.scale);
         else if (t % 250 == 0)

@@ -1,16 +1,14 @@
 // From C++, with somebody else's tensors: nothing of theirs is copied or wrapped. The optimizer is
-// told names, shapes and pointers once, and works in their memory. The places that concern it are
-// marked (1) to (4), as in 02_own_loop.c.
+// told names, shapes and pointers once, and works in their memory. Whatever fails throws. The
+// places that concern it are marked (1) to (4), as in 02_own_loop.c.
 //
 //     c++ -std=c++17 03_cpp.cpp $(pkg-config --cflags --libs gradscale) && ./a.out
-#include <gradscale/optim.h>
+#include <gradscale/gradscale.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <map>
-#include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,35 +27,10 @@ using Module = std::map<std::string, Tensor>; // by parameter name
 
 // ---- ours ----
 
-struct Free {
-    void operator()(gs_context *p) const { gs_context_free(p); }
-    void operator()(gs_optim *p) const { gs_optim_free(p); }
-};
-using Context = std::unique_ptr<gs_context, Free>;
-using Optim = std::unique_ptr<gs_optim, Free>;
-
-static void check(gs_status status, const char *sentence)
-{
-    if (status != GS_OK)
-        throw std::runtime_error(sentence);
-}
-
-static Context make_context()
-{
-    gs_context *ctx = nullptr;
-    check(gs_context_create(&ctx, nullptr), "no context");
-    return Context(ctx);
-}
-
 // (1) once: the tensors as they are. bf16 weights without an f32 master: rounding=kahan keeps what
 // bf16 cuts off.
-static Optim make_optim(gs_context *ctx, theirs::Module &module, const char *kind,
-                        const char *settings)
+static std::vector<gs_weight> weights(theirs::Module &module)
 {
-    gs_error error = {};
-    gs_optim_config config;
-    check(gs_optim_config_init(&config, kind, &error), error.text);
-    check(gs_optim_config_set(&config, settings, &error), error.text);
     std::vector<gs_weight> list;
     for (auto &[name, tensor] : module) {
         gs_weight w = {};
@@ -70,10 +43,7 @@ static Optim make_optim(gs_context *ctx, theirs::Module &module, const char *kin
         w.flags = tensor.rows == 1 ? GS_NO_DECAY : 0;
         list.push_back(w);
     }
-    gs_optim *optim = nullptr;
-    if (gs_optim_create(&optim, ctx, list.data(), list.size(), &config) != GS_OK)
-        throw std::runtime_error(gs_context_error(ctx)->text);
-    return Optim(optim);
+    return list;
 }
 
 // y = w x + b fitted to y = 2 x0 - 3 x1 + 0.5; mean square error. (2): the gradient is multiplied
@@ -105,25 +75,22 @@ int main()
         theirs::Module module;
         module["weight"] = theirs::Tensor(2, 1);
         module["bias"] = theirs::Tensor(1, 1);
-        const Context ctx = make_context();
-        const Optim optim =
-            make_optim(ctx.get(), module, "sgd", "lr=0.05 momentum=0.9 rounding=kahan");
-        gs_scaler scaler;
-        check(gs_scaler_init(&scaler, "guard", nullptr), "no scaler"); // bf16 needs checks only
+        const gs::context ctx;
+        gs::optim optim(ctx, weights(module),
+                        gs::optim_config("sgd", "lr=0.05 momentum=0.9 rounding=kahan"));
+        gs::scaler scaler("guard"); // bf16 needs checks only
 
         double loss = 0;
         for (int t = 0; t < 300; t++) {
-            gs_step step;
-            gs_step_begin(&step, &scaler); // (3) which scale
+            gs::step step(scaler); // (3) which scale
             loss = forward_backward(module, step.scale);
-            if (gs_optim_step(optim.get(), &step, &scaler, nullptr) != GS_OK) // (4) judge, apply
-                throw std::runtime_error(gs_context_error(ctx.get())->text);
+            optim.step(step, scaler); // (4) judge, apply
         }
         const auto &w = module.at("weight"), &b = module.at("bias");
         std::printf("y = %.3f x0 %+.3f x1 %+.3f, loss %.2g\n", double(gs_bf16_to_f32(w.values[0])),
                     double(gs_bf16_to_f32(w.values[1])), double(gs_bf16_to_f32(b.values[0])), loss);
         return loss < 1e-4 ? 0 : 1;
-    } catch (const std::exception &e) {
+    } catch (const gs::error &e) {
         std::fprintf(stderr, "%s\n", e.what());
         return 1;
     }

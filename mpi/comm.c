@@ -1,9 +1,9 @@
 /* gs_comm over MPI's non-blocking collectives.
  *
- * (1) Exchanges, gathers and the roll call have a communicator each: MPI orders the collectives of
- *     one, and how exchanges and gathers are interleaved depends on time.
- * (2) Nothing blocks inside MPI: waiting is asking again until the deadline.
- * (3) The first failure stays: every later call fails at once with the same sentence. */
+ * (1) All-to-alls, allgathers and the roll call have a communicator each: MPI orders the
+ *     collectives of one, and how the two kinds are interleaved depends on time.
+ * (2) Nothing blocks inside MPI: waiting is MPI_Test again and again until the deadline.
+ * (3) The first failure stays: every later call fails at once with the same error message. */
 #include "gradscale/mpi.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXCHANGES, GATHERS, ROLL, LINES };
+enum { ALLTOALLS, ALLGATHERS, ROLL, LINES };
 enum { SLOTS = 32 }; /* requests at a time; the reducer has 4 of each kind */
 
 /* The lists of a collective must stay until it ends. */
@@ -23,7 +23,7 @@ typedef struct slot {
     MPI_Request request;
     int used;
     int *counts, *starts;       /* [size]: the blocks of the array */
-    int *to_counts, *to_starts; /* [size]: an exchange's other side */
+    int *to_counts, *to_starts; /* [size]: the receiving side of an all-to-all */
 } slot;
 
 struct gs_mpi {
@@ -38,6 +38,7 @@ struct gs_mpi {
     int lists[];
 };
 
+/* A monotonic clock, which MPI_Wtime need not be; gs_clock is in a library that is not linked. */
 static double now(void)
 {
     struct timespec t;
@@ -108,6 +109,14 @@ static gs_status call_the_roll(gs_mpi *m)
 
 /* ---- the four entries ---- */
 
+/* The first failure is the last: every call after it says the same. */
+static gs_status tell(const gs_mpi *m, gs_status status, gs_error *error)
+{
+    if (status != GS_OK)
+        *error = m->error;
+    return status;
+}
+
 static gs_status take_slot(gs_mpi *m, int *request, size_t bytes, size_t block)
 {
     if (m->error.status != GS_OK)
@@ -130,39 +139,38 @@ static gs_status take_slot(gs_mpi *m, int *request, size_t bytes, size_t block)
     return fail(&m->error, GS_ESTATE, "more than %d messages are under way", SLOTS);
 }
 
-static gs_status mpi_exchange(void *user, void *to, const void *from, size_t bytes, size_t block,
-                              int *request)
+static gs_status mpi_alltoall(void *user, void *to, const void *from, size_t bytes, size_t block,
+                              int *request, gs_error *error)
 {
     gs_mpi *m = user;
     const gs_status status = take_slot(m, request, bytes, block);
     if (status != GS_OK)
-        return status;
+        return tell(m, status, error);
     slot *s = &m->slots[*request];
     const int mine = s->counts[m->comm.rank];
     for (int r = 0; r < m->comm.size; r++) {
         s->to_counts[r] = mine;
         s->to_starts[r] = r * mine;
     }
-    return check(m,
-                 MPI_Ialltoallv(from, s->counts, s->starts, MPI_BYTE, to, s->to_counts,
-                                s->to_starts, MPI_BYTE, m->lines[EXCHANGES], &s->request),
-                 "an exchange");
+    const int code = MPI_Ialltoallv(from, s->counts, s->starts, MPI_BYTE, to, s->to_counts,
+                                    s->to_starts, MPI_BYTE, m->lines[ALLTOALLS], &s->request);
+    return tell(m, check(m, code, "an all-to-all"), error);
 }
 
-static gs_status mpi_gather(void *user, void *data, size_t bytes, size_t block, int *request)
+static gs_status mpi_allgather(void *user, void *data, size_t bytes, size_t block, int *request,
+                               gs_error *error)
 {
     gs_mpi *m = user;
     const gs_status status = take_slot(m, request, bytes, block);
     if (status != GS_OK)
-        return status;
+        return tell(m, status, error);
     slot *s = &m->slots[*request];
-    return check(m,
-                 MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, s->counts, s->starts, MPI_BYTE,
-                                 m->lines[GATHERS], &s->request),
-                 "a gather");
+    const int code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, s->counts, s->starts,
+                                     MPI_BYTE, m->lines[ALLGATHERS], &s->request);
+    return tell(m, check(m, code, "an allgather"), error);
 }
 
-/* Asks a request until it ends or time is up. At first without a pause, for answers that are on
+/* Tests a request until it ends or time is up. At first without a pause, for answers that are on
  * their way, but never so that a rank on the same core waits for this one. */
 static gs_status wait_for(gs_mpi *m, MPI_Request *request)
 {
@@ -182,13 +190,13 @@ static gs_status wait_for(gs_mpi *m, MPI_Request *request)
     }
 }
 
-static gs_status mpi_done(void *user, int request, int wait, int *ended)
+static gs_status mpi_done(void *user, int request, int wait, int *ended, gs_error *error)
 {
     gs_mpi *m = user;
     slot *s = &m->slots[request];
     *ended = 0;
     if (m->error.status != GS_OK)
-        return m->error.status;
+        return tell(m, m->error.status, error);
     gs_status status;
     if (wait) {
         status = wait_for(m, &s->request);
@@ -198,10 +206,10 @@ static gs_status mpi_done(void *user, int request, int wait, int *ended)
     }
     if (*ended)
         s->used = 0;
-    return status;
+    return tell(m, status, error);
 }
 
-static gs_status mpi_bcast(void *user, void *data, size_t bytes, int root)
+static gs_status mpi_bcast(void *user, void *data, size_t bytes, int root, gs_error *error)
 {
     enum { MOST = 1 << 30 };
     gs_mpi *m = user;
@@ -210,12 +218,12 @@ static gs_status mpi_bcast(void *user, void *data, size_t bytes, int root)
         const int count = bytes - at < MOST ? (int)(bytes - at) : MOST;
         MPI_Request request;
         status = check(
-            m, MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, m->lines[GATHERS], &request),
+            m, MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, m->lines[ALLGATHERS], &request),
             "a broadcast");
         if (status == GS_OK)
             status = wait_for(m, &request);
     }
-    return status;
+    return tell(m, status, error);
 }
 
 /* ---- life ---- */
@@ -244,13 +252,17 @@ static gs_status begin(int *began, gs_error *error)
 
 gs_status gs_mpi_open(gs_mpi **out, const gs_mpi_config *config, gs_error *error)
 {
-    static const gs_mpi_config defaults = {0};
+    gs_mpi_config today = {.size = sizeof today};
     int rank, size, began;
     if (!out)
         return GS_ENULL;
     *out = NULL;
-    if (!config)
-        config = &defaults;
+    if (config && (config->size <= sizeof config->size || config->size > sizeof today))
+        return fail(error, GS_EVERSION, "gs_mpi_config.size is %zu: set it to sizeof, %zu here",
+                    config->size, sizeof today);
+    if (config)
+        memcpy(&today, config, config->size);
+    config = &today;
     if (!(config->timeout >= 0 && config->timeout <= 1e6))
         return fail(error, GS_ERANGE, "a timeout is 0 to 1e6 seconds, not %g", config->timeout);
     gs_status status = begin(&began, error);
@@ -267,7 +279,7 @@ gs_status gs_mpi_open(gs_mpi **out, const gs_mpi_config *config, gs_error *error
     if (!m)
         return fail(error, GS_ENOMEM, "no memory for a network of %d ranks", size);
     memset(m, 0, bytes);
-    m->comm = (gs_comm){m, rank, size, mpi_exchange, mpi_gather, mpi_done, mpi_bcast, &m->error};
+    m->comm = (gs_comm){m, rank, size, mpi_alltoall, mpi_allgather, mpi_done, mpi_bcast};
     m->alloc = alloc;
     m->bytes = bytes;
     m->timeout = config->timeout > 0 ? config->timeout : 300;
@@ -298,12 +310,14 @@ gs_status gs_mpi_open(gs_mpi **out, const gs_mpi_config *config, gs_error *error
 
 const gs_comm *gs_mpi_comm(const gs_mpi *mpi) { return &mpi->comm; }
 
+int gs_mpi_failed(const gs_mpi *mpi) { return mpi->error.status != GS_OK; }
+
 void gs_mpi_close(gs_mpi *m)
 {
     if (!m)
         return;
     MPI_Request request;
-    if (m->error.status == GS_OK && MPI_Ibarrier(m->lines[GATHERS], &request) == MPI_SUCCESS)
+    if (m->error.status == GS_OK && MPI_Ibarrier(m->lines[ALLGATHERS], &request) == MPI_SUCCESS)
         wait_for(m, &request);
     const gs_alloc alloc = m->alloc;
     const int fine = m->error.status == GS_OK, began = m->began;

@@ -4,8 +4,8 @@
  *     gs_saver_create(&saver, "run", 3, NULL, &error);            the newest 3 are kept
  *     char path[4096];
  *     gs_checkpoint about = {.model = "gpt layers=6", .config = text, .best = NAN};
- *     if (gs_saver_newest("run", path, sizeof path, &error) == GS_OK)
- *         gs_checkpoint_load(path, trainer, &about, &error);      and gs_loader_seek(about.items)
+ *     if (gs_saver_newest(path, sizeof path, "run", &error) == GS_OK)
+ *         gs_checkpoint_load(path, trainer, &about, &error);      and gs_loader_seek
  *     for each batch
  *         gs_trainer_step(...); about.step++;
  *         now and then: gs_saver_save(saver, trainer, &about, 0, &error);
@@ -13,9 +13,9 @@
  *     gs_saver_free(saver);
  *
  * What was saved and loaded goes on as if it had never stopped, bit for bit: weights, optimizer,
- * scaler, running statistics, dropout. A file is there whole or not at all: it is written under
- * another name, brought to the disk, then renamed. A checksum over all of its bytes tells a damaged
- * one. The layout of the file: doc/checkpoint.md.
+ * scaler, running statistics, dropout. A file is replaced atomically: it is written under another
+ * name, synced to disk, then renamed. A checksum over all of its bytes detects damage. The layout
+ * of the file: doc/checkpoint.md.
  */
 #ifndef GRADSCALE_CHECKPOINT_H
 #define GRADSCALE_CHECKPOINT_H
@@ -41,15 +41,15 @@ typedef struct gs_checkpoint {
 /* Writes `path`, or leaves what was there. Nothing of the trainer changes.
  *
  * Of several ranks it is rank 0 that saves. Where the state is sharded (gs_ranks.zero) the others
- * call it too, with path NULL, to give their parts. */
+ * call it too, with path NULL, to send their parts. */
 GS_API gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer,
                                     const gs_checkpoint *about, gs_error *error);
 
 /* All or nothing: the file is read and verified as a whole before anything of the trainer changes,
  * which takes as much memory as the file is large, for that time. The trainer must be made for the
- * same model, precision and optimizer; a file of others is refused with a sentence that names the
- * difference. Learning rates and other settings are the trainer's; scaler and seed become the
- * file's.
+ * same model, precision and optimizer; a file of others is refused with an error message that
+ * names the difference. Learning rates and other settings are the trainer's; scaler and seed become
+ * the file's.
  *
  * Every rank loads the file, and none takes it over unless all can. Their number may be another one
  * than the file's, sharded or not.
@@ -71,9 +71,9 @@ typedef struct gs_checkpoint_text {
 } gs_checkpoint_text;
 
 /* Reads the header alone: the checksum is for gs_checkpoint_load and _verify. */
-GS_API gs_status gs_checkpoint_peek(const char *path, gs_checkpoint_text *out, gs_error *error);
+GS_API gs_status gs_checkpoint_peek(gs_checkpoint_text *out, const char *path, gs_error *error);
 
-/* Reads all of it: GS_OK if it is a checkpoint, and whole. */
+/* Reads all of it: GS_OK if it is a checkpoint, and intact. */
 GS_API gs_status gs_checkpoint_verify(const char *path, gs_error *error);
 
 /* ---- a folder of them, written while training goes on ---- */
@@ -108,12 +108,12 @@ typedef struct gs_saver_times {
     double wrote; /* of the last file that is complete, by the thread */
     uint64_t bytes;
 } gs_saver_times;
-GS_API gs_saver_times gs_saver_times_of(gs_saver *saver);
+GS_API gs_saver_times gs_saver_get_times(gs_saver *saver);
 
 /* The path of the newest intact checkpoint step-* of a folder. Where newer ones are damaged, the
  * call is GS_OK and *error says so; else error->status is GS_OK. GS_ENAME: there is none.
  * GS_ECHECKSUM: there are some, and none is intact. */
-GS_API gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error);
+GS_API gs_status gs_saver_newest(char *path, size_t room, const char *folder, gs_error *error);
 
 #ifdef __cplusplus
 }

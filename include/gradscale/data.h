@@ -4,15 +4,16 @@
  *     gs_loader *loader;
  *     const gs_batch *micro;
  *     size_t n;
- *     gs_data_open(&data, &(gs_data_config){.name = "fashion-mnist"}, NULL, &error);
- *     gs_loader_create(&loader, data, &(gs_loader_config){.batch = 64, .seed = 1, .shuffle = 1},
- *                      NULL, &error);
- *     while (gs_loader_next(loader, &micro, &n, &error) == GS_OK)
+ *     gs_data_config what = {.size = sizeof what, .name = "fashion-mnist"};
+ *     gs_loader_config how = {.size = sizeof how, .batch = 64, .seed = 1, .shuffle = 1};
+ *     gs_data_open(&data, &what, NULL, &error);
+ *     gs_loader_create(&loader, data, &how, NULL, &error);
+ *     while (gs_loader_next(&micro, &n, loader, &error) == GS_OK)
  *         gs_trainer_step(trainer, micro, n, &row);
  *
  * A data set is two lists of items, to train on and to validate with; an item is a function of its
  * number. Files are checked against their real sizes, unpacked if they are packed, before memory is
- * asked for; one that lies is refused with a sentence that names it.
+ * asked for; one that lies is refused with an error message that names it.
  */
 #ifndef GRADSCALE_DATA_H
 #define GRADSCALE_DATA_H
@@ -36,11 +37,12 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
 /* name is one of these, or the path of a file or folder, whose content decides:
  *
  *   fashion-mnist  of Debian's package dataset-fashion-mnist, or the four files in `root`
- *   self           the sources of this project, include/, src/ and tools/ of `root`, as bytes: the
- *                  source tree, or PREFIX/share/gradscale where it is installed
- *   shapes         discs, squares and triangles on noise, 32 x 32, a class a pixel: rendered,
- * endless IDX            images and labels, as MNIST's; a folder with such files, or one's images
- *   tokens         llm.c's .bin files, version 1, 16 bits a token; a folder of them
+ *   self           the sources of this project as bytes: include/, src/ and cli/ of `root`, or
+ *                  `root` itself where it is a file (PREFIX/share/gradscale/self.txt)
+ *   shapes         discs, squares and triangles on noise, 32 x 32, one class per pixel: rendered,
+ *                  endless
+ *   IDX            images and labels, as MNIST's; a folder with such files, or one's images
+ *   tokens         llm.c's .bin files, version 1, 16 bits per token; a folder of them
  *   text           any other file, and the text files of any other folder in the order of their
  *                  paths, a 0 after each; hidden and binary ones are passed over
  *
@@ -49,6 +51,7 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
  * otherwise a share that is the same for every seed: of images a random one, of tokens and text the
  * end. */
 typedef struct gs_data_config {
+    size_t size; /* sizeof(gs_data_config) */
     const char *name;
     const char *labels; /* the IDX labels; NULL: beside the images, "labels" for "images" */
     const char *root;   /* see above */
@@ -72,11 +75,11 @@ typedef struct gs_data gs_data;
 /* alloc and error may be NULL. */
 GS_API gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_alloc *alloc,
                               gs_error *error);
-GS_API const gs_data_info *gs_data_about(const gs_data *data);
+GS_API const gs_data_info *gs_data_get_info(const gs_data *data);
 
 /* One item. Arrays that the task does not have are not looked at. Any number of threads at once. */
-GS_API gs_status gs_data_read(const gs_data *data, gs_split split, uint64_t item, float *x,
-                              int32_t *ids, int32_t *targets, gs_error *error);
+GS_API gs_status gs_data_read(float *x, int32_t *ids, int32_t *targets, const gs_data *data,
+                              gs_split split, uint64_t item, gs_error *error);
 GS_API void gs_data_close(gs_data *data);
 
 /* ---- the loader ---- */
@@ -85,12 +88,13 @@ GS_API void gs_data_close(gs_data *data);
  * order of an epoch is a permutation computed from them, never stored, the same whatever the
  * threads and the ranks; an epoch shows every item once. */
 typedef struct gs_loader_config {
+    size_t size; /* sizeof(gs_loader_config) */
     gs_split split;
     size_t batch; /* items of a micro-batch of this rank */
     size_t micro; /* micro-batches of a step; 0: 1 */
     uint64_t seed;
-    int shuffle;    /* 0: in the order of the set */
-    int rank, size; /* size 0: alone */
+    int shuffle;     /* 0: in the order of the set */
+    int rank, ranks; /* ranks 0: alone */
 } gs_loader_config;
 
 typedef struct gs_loader gs_loader;
@@ -104,13 +108,13 @@ GS_API void gs_loader_free(gs_loader *loader);
  * batch * micro * size items, or what is left of the epoch, divided as evenly as can be: then
  * micro-batches are fewer and the last one shorter, and *n is 0 where the ranks are more than the
  * items. After an error the loader stands where it stood. */
-GS_API gs_status gs_loader_next(gs_loader *loader, const gs_batch **micro, size_t *n,
+GS_API gs_status gs_loader_next(const gs_batch **micro, size_t *n, gs_loader *loader,
                                 gs_error *error);
 
 /* Where it stands: items that all ranks together have been given since the beginning; position
  * divided by the items of the split is the epoch. Going there costs nothing. */
 GS_API uint64_t gs_loader_position(const gs_loader *loader);
-GS_API gs_status gs_loader_seek(gs_loader *loader, uint64_t items);
+GS_API gs_status gs_loader_seek(gs_loader *loader, uint64_t items, gs_error *error);
 
 /* Seconds that the last gs_loader_next waited for the thread. */
 GS_API double gs_loader_waited(const gs_loader *loader);

@@ -11,9 +11,9 @@
  * allocates nothing. Arrays are contiguous, row-major, images with their channels last. Threads,
  * instruction sets and the caller's floating-point mode change no bit of a result.
  *
- * Operations do not fail. One that is given bad shapes notes the first error on the tape and
- * returns a poisoned value, which poisons what is made of it; gs_tape_status is looked at once a
- * step. Backward of a poisoned tape does nothing.
+ * Operations do not fail. One with bad shapes notes the first error on the tape and returns a
+ * poisoned value, which poisons what is made of it; check gs_tape_status once per step. Backward of
+ * a poisoned tape does nothing.
  */
 #ifndef GRADSCALE_ENGINE_H
 #define GRADSCALE_ENGINE_H
@@ -35,10 +35,9 @@ extern "C" {
  *   WIDEST    the widest of its inputs
  *   AS_IS     the type of its input
  *
- * O1 reads f32 weights through a half copy that is made once a step: the weight's own, or else one
- * that the first use of each gs_value makes. In O2 all but the norms'
- * weights are half with an f32 master, in O3 all are half without one: that is the weights' own
- * affair, see gs_weight.
+ * O1 reads f32 weights through a half copy that is made once per step: the weight's own, or else
+ * one that the first use of each gs_value makes. In O2 all but the norms' weights are half with an
+ * f32 master, in O3 all are half without one: see gs_weight.
  *
  * A weight's gradient is summed in f32, rounded to the type that the operation read the weight in,
  * and accumulated in f32: half for products and their biases, f32 for norms (O3: half) and, in O1,
@@ -92,10 +91,11 @@ typedef struct gs_tape gs_tape;
 typedef struct gs_value gs_value;
 
 typedef struct gs_tape_config {
+    size_t size; /* sizeof(gs_tape_config) */
     gs_mode mode;
     gs_dtype half; /* GS_F16 or GS_BF16; O0 does not look at it */
     int wgrad_f32; /* weight gradients keep the f32 sum, as Megatron's do: none is rounded */
-    int telemetry; /* count what every layer's gradients lose; see gs_tape_layer */
+    int telemetry; /* count what every layer's gradients lose; see gs_tape_set_layer */
     int recompute; /* trade time for memory: see gs_recompute */
 } gs_tape_config;
 
@@ -104,18 +104,19 @@ GS_API gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_co
 GS_API void gs_tape_free(gs_tape *tape);
 /* Another config from the next gs_tape_begin on: telemetry now and then. Mode and half type stay.
  */
-GS_API gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config);
+GS_API gs_status gs_tape_set_config(gs_tape *tape, const gs_tape_config *config);
 
 /* Forgets the last step. `training` 0: nothing is kept for a backward pass, dropout does nothing,
  * batchnorm uses its running statistics. `seed`: of this step's dropout, so that a batch that is
  * run again drops the same. */
 GS_API void gs_tape_begin(gs_tape *tape, int training, uint64_t seed);
 
-/* GS_OK, or the first error since gs_tape_begin; its sentence names the operation. */
-GS_API gs_status gs_tape_status(const gs_tape *tape, gs_error *error);
+/* GS_OK, or the first error since gs_tape_begin; its message, in the context, names the operation.
+ */
+GS_API gs_status gs_tape_status(const gs_tape *tape);
 
-/* For a part of yours that is given what it cannot take: notes the sentence, if it is the first of
- * the step, and returns the poisoned value. */
+/* For operations of your own: notes the error, if it is the first of the step, and returns the
+ * poisoned value. */
 GS_API gs_value *gs_tape_fail(gs_tape *tape, gs_status status, const char *format, ...)
     GS_PRINTF(3, 4);
 
@@ -129,19 +130,19 @@ GS_API const gs_stats *gs_tape_stats(const gs_tape *tape);
 
 /* Operations recorded from here on belong to this layer, until the next call. The name is not
  * copied. */
-GS_API void gs_tape_layer(gs_tape *tape, const char *name);
+GS_API void gs_tape_set_layer(gs_tape *tape, const char *name);
 typedef struct gs_layer {
     const char *name;
-    gs_stats stats; /* of what its operations stored as gradients, in half types, and lost */
-    const gs_exponents *exponents; /* NULL unless gs_tape_exponents asked for them */
+    gs_stats stats;                /* of what its operations stored as gradients, in half types */
+    const gs_exponents *exponents; /* NULL unless gs_tape_set_exponents asked for them */
 } gs_layer;
 /* Of this step. NULL without telemetry or exponents. */
 GS_API const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n);
 
 /* From the next gs_tape_begin on, every layer gets a histogram of the gradients of its operations'
  * results as they were stored, in scaled units: those in the half type, or in O0 those in f32. It
- * reads each of them once more and takes 8 KB a layer, so ask for it now and then. */
-GS_API void gs_tape_exponents(gs_tape *tape, int on);
+ * reads each of them once more and takes 8 KB per layer, so ask for it now and then. */
+GS_API void gs_tape_set_exponents(gs_tape *tape, int on);
 
 typedef struct gs_memory {
     size_t activations, gradients; /* bytes of the last step, with those of the largest segment */
@@ -151,20 +152,16 @@ GS_API gs_memory gs_tape_memory(const gs_tape *tape);
 
 /* ---- values ---- */
 
+/* Made by the calls below, on a tape, and read by the caller; it lives until gs_tape_begin. */
 struct gs_value {
     gs_dtype dtype;
     int rank; /* 0: a scalar */
     size_t shape[4];
     size_t count;
-    void *data;
-    void *grad;              /* of the type of data, once backward has been here; NULL: none */
+    const void *data;
+    const void *grad;        /* of the type of data, once backward has been here; NULL: none */
     const gs_weight *weight; /* NULL: not a weight */
-    unsigned char needs_grad;
-
-    struct gs_value *low;      /* the tape's: this value in the half type, once asked for */
-    struct gsi_buffer *buffer; /* the tape's: who owns grad */
-    struct gs_value *alias;    /* the tape's: whose data it shows in another shape */
-    unsigned char kept;        /* the tape's: how many operations read data in backward, up to 2 */
+    int needs_grad;
 };
 
 /* The caller's array, borrowed for the step. */

@@ -6,13 +6,13 @@
  *         for (size_t t = 0; t < gs_source_count(file); t++) {
  *             const gs_entry *e = gs_source_entry(file, t);
  *             if (gs_entry_readable(e))
- *                 gs_source_read(file, t, 0, piece, buffer, &error);
+ *                 gs_source_read(buffer, file, t, 0, piece, &error);
  *         }
  *     gs_source_close(file);
  *
  * Opening reads and checks the whole directory of a file, every size against the size of the file,
  * before anything is allocated that depends on it; the tensors themselves are read in pieces, so
- * a file may be larger than memory. A file that lies is refused with a sentence that names it.
+ * a file may be larger than memory. A file that lies is refused with a message that names it.
  *
  * safetensors  header at most 100 MB, offsets cover the data exactly, no holes and no overlaps
  * .npy         versions 1.0 to 3.0, both byte orders, C or Fortran order (elements come as stored)
@@ -62,8 +62,8 @@ GS_API int gs_entry_readable(const gs_entry *entry); /* its dtype is one that ca
 /* Elements [first, first + count) of entry i, in the machine's byte order. Calls on entries that
  * are not `sequential` may run on any number of threads at once; on one that is, the next `first`
  * should be where the last call ended: going back unpacks from the start again. */
-GS_API gs_status gs_source_read(gs_source *source, size_t i, uint64_t first, size_t count,
-                                void *dst, gs_error *error);
+GS_API gs_status gs_source_read(void *dst, gs_source *source, size_t i, uint64_t first,
+                                size_t count, gs_error *error);
 
 /* All elements of entry i where they lie in the file, mapped until the source is closed: as fast as
  * memory, where reading copies. NULL where that cannot be: packed, of the other byte order, not

@@ -2,13 +2,14 @@
  *
  *     gs_mpi *mpi;
  *     gs_mpi_open(&mpi, NULL, &error);              calls MPI_Init_thread if nobody has
- *     gs_trainer_config config = {.comm = gs_mpi_comm(mpi), ...};
+ *     gs_trainer_config config = {...};
+ *     config.comm = gs_mpi_comm(mpi);
  *     ... train; on an error: gs_mpi_abort(mpi, 1) ...
  *     gs_mpi_close(mpi);
  *
- * All calls are non-blocking collectives that are asked again and again until they end or until
- * time is up: a rank that died or hangs makes the others fail with a sentence that names it. All of
- * it is to be used by one thread, the one that called MPI_Init_thread where that is FUNNELED.
+ * All calls are non-blocking collectives that are tested again and again until they end or until
+ * time is up: a rank that died or hangs makes the others fail with an error message that names it.
+ * Use it from one thread, the one that called MPI_Init_thread where that is FUNNELED.
  */
 #ifndef GRADSCALE_MPI_H
 #define GRADSCALE_MPI_H
@@ -22,6 +23,7 @@ extern "C" {
 typedef struct gs_mpi gs_mpi;
 
 typedef struct gs_mpi_config {
+    size_t size;      /* sizeof(gs_mpi_config) */
     double timeout;   /* seconds without an answer; 0: 300 */
     const void *comm; /* an MPI_Comm whose ranks take part, duplicated; NULL: MPI_COMM_WORLD */
     gs_alloc alloc;   /* resize NULL: malloc */
@@ -30,6 +32,8 @@ typedef struct gs_mpi_config {
 /* config may be NULL. */
 GS_API gs_status gs_mpi_open(gs_mpi **out, const gs_mpi_config *config, gs_error *error);
 GS_API const gs_comm *gs_mpi_comm(const gs_mpi *mpi);
+/* A call of the gs_comm has failed: the ranks cannot go on together. */
+GS_API int gs_mpi_failed(const gs_mpi *mpi);
 
 /* Waits for the others, and ends MPI if gs_mpi_open began it. After a failure it waits for nobody,
  * and MPI is left as it is: what is left to do is to exit, best with gs_mpi_abort. */

@@ -40,8 +40,9 @@ typedef struct gs_format {
     double max, min_normal, min_subnormal, epsilon;
 } gs_format;
 
-GS_API const gs_format *gs_format_of(gs_dtype dtype);             /* NULL: no such type */
-GS_API gs_status gs_dtype_parse(gs_dtype *out, const char *name); /* "f16", "bf16", ... */
+GS_API const gs_format *gs_dtype_format(gs_dtype dtype); /* NULL: no such type */
+GS_API gs_status gs_dtype_parse(gs_dtype *out, const char *name,
+                                gs_error *error); /* "f16", "bf16", ... */
 
 /* To nearest, ties to even. */
 GS_API uint16_t gs_f32_to_f16(float x);

@@ -4,7 +4,7 @@
  *                          .data = master, .dtype = GS_F32,      what is stepped
  *                          .copy = half, .copy_dtype = GS_F16,   what the model reads
  *                          .grad = grad, .grad_dtype = GS_F16}}; scaled gradients
- *     gs_optim_config config;
+ *     gs_optim_config config = {.size = sizeof config};
  *     gs_optim_config_init(&config, "adamw", NULL);
  *     gs_optim_config_set(&config, "lr=3e-4 weight_decay=0.1 clip_norm=1 schedule=cosine", NULL);
  *     gs_optim *optim;
@@ -31,7 +31,10 @@ extern "C" {
 
 /* ---- weights ---- */
 
-enum { GS_NO_DECAY = 1 }; /* weight decay leaves it alone: biases, norms */
+enum {
+    GS_NO_DECAY = 1,  /* weight decay leaves it alone: biases, norms */
+    GS_LATE_GRAD = 2, /* grad may be NULL: gs_optim_set_grads brings it */
+};
 
 /* A named array that is trained, wherever it lies. The arrays stay the caller's and must outlive
  * the optimizer; the name is copied. */
@@ -40,11 +43,12 @@ typedef struct gs_weight {
     size_t rows, cols; /* row-major; a vector has 1 row */
     void *data;        /* stepped: f32, a master; or f16, bf16, trained without one */
     gs_dtype dtype;
-    void *copy; /* of f32 data, rounded to a half type every step; NULL: none */
+    void *copy; /* of the data, written every step: f32 data to f16, bf16 or f32, half data to f32;
+                   NULL: none */
     gs_dtype copy_dtype;
     void *grad; /* scaled */
     gs_dtype grad_dtype;
-    unsigned flags; /* GS_NO_DECAY */
+    unsigned flags; /* GS_NO_DECAY, GS_LATE_GRAD */
 } gs_weight;
 
 /* The same memory as flat blocks of ours: data, copies and gradients, each one array in which every
@@ -61,7 +65,7 @@ typedef struct gs_store_entry {
     unsigned flags;
 } gs_store_entry;
 
-/* All zero at first. Errors leave their sentence in the context, which must outlive the store. */
+/* All zero at first. Errors leave their message in the context, which must outlive the store. */
 GS_API gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry *entries,
                                  size_t n, gs_store_types types);
 GS_API void gs_store_free(gs_store *store);
@@ -118,7 +122,7 @@ typedef enum gs_optim_kind {
 #define GS_ROUNDINGS(X)                                                         \
     X(NEAREST, "nearest")       /* they do not: training stalls */              \
     X(STOCHASTIC, "stochastic") /* now and then, right on average; no memory */ \
-    X(KAHAN, "kahan")           /* what was cut off is kept, 2 bytes a weight */
+    X(KAHAN, "kahan")           /* what was cut off is kept, 2 bytes per weight */
 
 typedef enum gs_weight_rounding {
 #define X(id, name) GS_ROUND_##id,
@@ -130,6 +134,7 @@ typedef enum gs_weight_rounding {
 /* The keys of gs_optim_config_set are the names here; those of the schedule are schedule, warmup,
  * total, every, final, gamma. */
 typedef struct gs_optim_config {
+    size_t size; /* sizeof(gs_optim_config) */
     gs_optim_kind kind;
     double lr;
     double momentum, dampening; /* SGD */
@@ -164,7 +169,7 @@ typedef struct gs_optim gs_optim;
 GS_API gs_status gs_optim_create(gs_optim **out, gs_context *ctx, const gs_weight *list, size_t n,
                                  const gs_optim_config *config);
 GS_API void gs_optim_free(gs_optim *optim);
-GS_API const gs_optim_config *gs_optim_config_of(const gs_optim *optim);
+GS_API const gs_optim_config *gs_optim_get_config(const gs_optim *optim);
 
 /* What else is cleared with the gradients after a step that was not applied: buffers they are
  * accumulated in. The list is copied. */
@@ -191,6 +196,25 @@ GS_API gs_status gs_optim_scan(gs_optim *optim, gs_step *step);
 GS_API gs_status gs_optim_act(gs_optim *optim, const gs_step *step, gs_verdict verdict,
                               gs_optim_report *report);
 
+/* ---- under another loop ---- */
+
+/* The base learning rate from the next step on, in place of the setting `lr`: a step takes it times
+ * the schedule's factor. Where the caller has a schedule of its own, ours is `constant`, and the
+ * step takes exactly this. gs_optim_state carries it. */
+GS_API gs_status gs_optim_set_lr(gs_optim *optim, double lr);
+GS_API double gs_optim_lr(const gs_optim *optim);
+
+/* Parameter groups: what weight t has for itself, in place of a factor of 1 on lr, and of the
+ * setting weight_decay, or 0 with GS_NO_DECAY. They are settings and no part of the state. */
+GS_API gs_status gs_optim_set_lr_factor(gs_optim *optim, size_t t, double factor);
+GS_API gs_status gs_optim_set_weight_decay(gs_optim *optim, size_t t, double decay);
+
+/* The gradients of the next steps: one tensor per weight, in their order and as long as they are,
+ * in any of the three types. Data NULL: no gradient. Such a weight is left alone by a step: no
+ * decay, no moments, no average, and its own t stands still, as with PyTorch's set_to_none. The
+ * list is copied; the arrays must stay until the step is over. On an error the old ones stay. */
+GS_API gs_status gs_optim_set_grads(gs_optim *optim, const gs_tensor *grads, size_t n);
+
 /* ---- state, for checkpoints ---- */
 
 /* What it keeps for each weight. */
@@ -213,14 +237,35 @@ GS_API const char *gs_slot_name(gs_slot slot);
 /* The array of weight t, named as the weight; count 0: there is none. Write to it to restore. */
 GS_API gs_tensor gs_optim_slot(gs_optim *optim, size_t t, gs_slot slot);
 
+/* The same in true units, f32, whatever it is stored in: v is v, not its root, and no scale is left
+ * on moments in f16. `count` is that of the slot. What is written is rounded to nearest; below
+ * 2^-95 (m) or 2^-125 (v) it is zero. Refused: Inf, NaN, and a v below 0. Read and written back
+ * into an optimizer made the same way, with its t, training goes on bit for bit. */
+GS_API gs_status gs_optim_read_slot(float *out, const gs_optim *optim, size_t t, gs_slot slot,
+                                    size_t count);
+GS_API gs_status gs_optim_write_slot(gs_optim *optim, size_t t, gs_slot slot, const float *values,
+                                     size_t count);
+
 typedef struct gs_optim_state {
     uint64_t applied, skipped, retried;
     double bound[2];     /* of |m| and sqrt(v), from which moments in f16 take their scale */
     int32_t exponent[2]; /* of those scales */
+    int32_t lr_set;      /* 1: lr is what gs_optim_set_lr set; 0: lr is that of the settings */
+    int32_t reserved;
+    double lr;
 } gs_optim_state;
 
 GS_API gs_optim_state gs_optim_get_state(const gs_optim *optim);
+/* t of every weight becomes `applied`. */
 GS_API gs_status gs_optim_set_state(gs_optim *optim, const gs_optim_state *state);
+
+/* Adam's t. The first two are `applied`, which the schedule runs on; to set it sets t of every
+ * weight. A weight's own t counts the steps in which it had a gradient. SGD and the average ask
+ * only whether it is 0: then m and ema start from this step. */
+GS_API uint64_t gs_optim_steps(const gs_optim *optim);
+GS_API gs_status gs_optim_set_steps(gs_optim *optim, uint64_t steps);
+GS_API uint64_t gs_optim_weight_steps(const gs_optim *optim, size_t t);
+GS_API gs_status gs_optim_set_weight_steps(gs_optim *optim, size_t t, uint64_t steps);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,14 @@
 /* train.h: one training step, and the models it runs.
  *
  *     gs_model *gpt;
- *     gs_gpt_create(&gpt, ctx, &(gs_gpt_config){.vocabulary = 128, .context = 256, .layers = 6,
- *                                               .heads = 6, .width = 384});
- *     gs_trainer_config config = {.tape = {.mode = GS_O2, .half = GS_F16}, .seed = 1};
+ *     gs_gpt_config sizes = {.size = sizeof sizes, .vocabulary = 128, .context = 256, .layers = 6,
+ *                            .heads = 6, .width = 384};
+ *     gs_gpt_create(&gpt, ctx, &sizes);
+ *     gs_trainer_config config = {
+ *         .size = sizeof config,
+ *         .tape = {.size = sizeof config.tape, .mode = GS_O2, .half = GS_F16},
+ *         .optim.size = sizeof config.optim,
+ *         .seed = 1};
  *     gs_optim_config_init(&config.optim, "adamw", NULL);
  *     gs_scaler_init(&config.scaler, "pytorch", NULL);
  *     gs_trainer *trainer;
@@ -12,7 +17,7 @@
  *         gs_trainer_step(trainer, &batch, 1, &row);
  *
  * A step that is not applied leaves everything as it was, bit for bit: weights, moments, running
- * statistics, schedules. A batch that is run again sees the same dropout.
+ * statistics, schedules. A batch that is retried sees the same dropout.
  */
 #ifndef GRADSCALE_TRAIN_H
 #define GRADSCALE_TRAIN_H
@@ -36,13 +41,13 @@ typedef struct gs_batch {
     const int32_t *targets; /* [n], [n, time] or [n, height, width]; a negative one is left out */
 } gs_batch;
 
-/* How a weight begins: mean + spread * a number of variance 1, a function of seed, weight and
+/* How a weight begins: mean + std * a number of variance 1, a function of seed, weight and
  * position alone, the same on every machine. */
 typedef struct gs_init {
-    float mean, spread;
+    float mean, std;
 } gs_init;
 
-/* A stretch of a model's running statistics. */
+/* A named array of a model's running statistics. */
 typedef struct gs_state_entry {
     const char *name;
     size_t count;
@@ -72,6 +77,7 @@ GS_API void gs_model_free(gs_model *model);
 
 /* Linear layers with relu between them; x is [n, sizes[0]]. */
 typedef struct gs_mlp_config {
+    size_t size;         /* sizeof(gs_mlp_config) */
     const size_t *sizes; /* [count], at least 2: inputs, hidden..., classes */
     size_t count;
 } gs_mlp_config;
@@ -83,6 +89,7 @@ GS_API gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_con
  *             over the image, which must be square; a linear layer
  * Filters are [out, 3 * 3 * in], channels last: PyTorch's [out, in, 3, 3] permuted. */
 typedef struct gs_cnn_config {
+    size_t size; /* sizeof(gs_cnn_config) */
     size_t height, width, channels, classes;
     size_t filters; /* of the first block; the others have 2 and 4 times as many */
     int residual;
@@ -92,6 +99,7 @@ GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_con
 /* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
  * relu, `layers` of them with `filters` each, and a last one to the classes. */
 typedef struct gs_fcn_config {
+    size_t size; /* sizeof(gs_fcn_config) */
     size_t height, width, channels, classes;
     size_t filters, layers;
 } gs_fcn_config;
@@ -100,6 +108,7 @@ GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_con
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
  * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
 typedef struct gs_gpt_config {
+    size_t size; /* sizeof(gs_gpt_config) */
     size_t vocabulary, context, layers, heads, width;
     float dropout;
 } gs_gpt_config;
@@ -121,6 +130,7 @@ typedef struct gs_ranks {
 } gs_ranks;
 
 typedef struct gs_trainer_config {
+    size_t size; /* sizeof(gs_trainer_config) */
     gs_tape_config tape;
     gs_optim_config optim;
     gs_scaler scaler;    /* its `half` becomes the tape's */
@@ -132,7 +142,7 @@ typedef struct gs_trainer_config {
 
 /* Makes tape, weights and optimizer, all from ctx, which must outlive it as must the model, whose
  * `weights` it sets: a model serves one trainer at a time, the newest. Ranks that do not begin with
- * the same weights and the same scaler are an error on all of them. Errors leave their sentence in
+ * the same weights and the same scaler are an error on all of them. Errors leave their message in
  * the context. */
 GS_API gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                                    const gs_trainer_config *config);
@@ -180,7 +190,7 @@ typedef struct gs_train_row {
     double amax;            /* of all gradients seen, in true units */
     gs_stats stored;        /* of gradients stored in half, of activations and weights, on all
                                ranks, in scaled units; only with telemetry are zero, subnormal
-                               and flushed complete */
+                               and underflow complete */
     uint64_t items;         /* of all ranks */
     uint64_t sent;          /* bytes, by this rank to others */
     int telemetry;          /* the tape's, in this step */
@@ -189,19 +199,19 @@ typedef struct gs_train_row {
 } gs_train_row;
 
 /* One step over n micro-batches, each weighted by its items: scan, decide, then all or nothing.
- * GS_OK says that the step was run; row->report.verdict, whether it was applied. On an error, of
- * which the context has the sentence, nothing has changed. row may be NULL.
+ * GS_OK says that the step was run; row->report.verdict, whether it was applied. On an error, whose
+ * message is in the context, nothing has changed. row may be NULL.
  *
  * Of several ranks each brings what it has, some of them nothing (n 0): an item counts the same
- * wherever it is. An error of one is an error of all, and the sentence names the rank. GS_ERANK:
+ * wherever it is. An error of one is an error of all, and the message names the rank. GS_ERANK:
  * one does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
 
 /* The loss without training, and where right is not NULL and the model has logits, how many of the
  * targets have the largest one. */
-GS_API gs_status gs_trainer_evaluate(gs_trainer *trainer, const gs_batch *batch, double *loss,
-                                     size_t *right);
+GS_API gs_status gs_trainer_evaluate(double *loss, size_t *right, gs_trainer *trainer,
+                                     const gs_batch *batch);
 
 #ifdef __cplusplus
 }

@@ -2,14 +2,21 @@
 #ifndef GSI_BASE_H
 #define GSI_BASE_H
 
+#include "base/rounding.h"
 #include "gradscale/base.h"
 
 #include <stdbool.h>
 
 #define GSI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Notes the sentence (error may be NULL) and returns the status: `return gsi_fail(...)`. */
+/* Notes the error message (error may be NULL) and returns the status: `return gsi_fail(...)`. */
 gs_status gsi_fail(gs_error *error, gs_status status, const char *format, ...) GS_PRINTF(3, 4);
+
+/* today = the caller's config, which may be of an older header: every config begins with its size,
+ * and what is behind that counts as zero. GS_EVERSION, with a message: the size is not set, or is
+ * of a newer header. */
+gs_status gsi_config(void *today, size_t size, const void *given, const char *type,
+                     gs_error *error);
 
 /* ---- memory ---- */
 
@@ -33,8 +40,8 @@ bool gsi_add_size(size_t *out, size_t a, size_t b);
 
 static inline size_t gsi_min_size(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t gsi_max_size(size_t a, size_t b) { return a > b ? a : b; }
-/* How many stretches of `size` cover n. */
-static inline size_t gsi_parts(size_t n, size_t size) { return n / size + (n % size > 0); }
+/* How many chunks of `size` cover n. */
+static inline size_t gsi_ceil_div(size_t n, size_t size) { return n / size + (n % size > 0); }
 
 /* A stack of blocks with one lifetime. Allocation moves a cursor; a mark remembers it; reset goes
  * back. Blocks stay with the arena, and a reset to the start joins them into one, so that a loop
@@ -63,11 +70,16 @@ typedef struct gsi_pool gsi_pool;
 
 enum { GSI_MAX_THREADS = 4096 }; /* more than any machine has; a mistake above it */
 
-/* threads counts the caller: 1 starts none, 0 takes one a CPU. */
+/* threads counts the caller: 1 starts none, 0 takes as many as gs_cpus_usable. In a child made
+ * by fork a pool has one thread, the caller, and may be freed. */
 gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads);
 void gsi_pool_free(gsi_pool *pool);
 unsigned gsi_pool_threads(const gsi_pool *pool);
 gs_parallel gsi_pool_parallel(gsi_pool *pool);
+
+/* The limit that a cgroup quota sets to the CPUs of this process; 0: none. root stands before
+ * every path that is read, "" on a real system. */
+unsigned gsi_cgroup_cpus(const char *root);
 
 /* ---- random bits ---- */
 

@@ -6,9 +6,13 @@
  *     enters only while it is OPEN; the caller closes it, and leaves when nobody is inside. So job
  *     fields change only while no worker reads them, and no loop waits for a worker that has not
  *     even woken up.
- * (3) The indices are cut into a stretch for each thread, so that each walks through memory of its
+ * (3) The indices are cut into one chunk per thread, so that each walks through memory of its
  *     own; who has ended his own helps with the others'. Which thread runs an index is left to
  *     chance, so bodies must not let a result depend on it.
+ * (4) Workers belong to the process that started them. A child made by fork has their memory, and
+ *     perhaps a lock that one of them held, but not the threads. There (`is_ours` is false) a loop
+ *     runs in its caller alone, and free gives back memory only: nothing is awaited, locked or
+ *     joined.
  *
  *   caller:   set busy -> write job -> open, generation++ -> share the indices -> close -> wait
  *             until nobody is inside -> clear busy
@@ -18,7 +22,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#if !defined(_WIN32)
 #include <unistd.h>
+#endif
 
 /* About 20 us: longer than the gap between two operations of a training step, shorter than what a
  * neighbour on the same core would feel. */
@@ -30,11 +36,12 @@ typedef struct member {
     gsi_pool *pool;
     unsigned number;                        /* 0 is whoever calls run() */
     pthread_t thread;                       /* of the others */
-    _Alignas(GSI_ALIGN) atomic_size_t next; /* index of its stretch: written by all */
+    _Alignas(GSI_ALIGN) atomic_size_t next; /* index of its chunk: written by all */
 } member;
 
 struct gsi_pool {
     gsi_heap *heap;
+    long process;     /* that has the workers */
     unsigned workers; /* threads beside the caller */
     atomic_flag busy;
 
@@ -50,6 +57,17 @@ struct gsi_pool {
     member members[]; /* [workers + 1] */
 };
 
+static long this_process(void)
+{
+#if defined(_WIN32)
+    return 0; /* no fork there */
+#else
+    return (long)getpid();
+#endif
+}
+
+static bool is_ours(const gsi_pool *pool) { return pool->process == this_process(); }
+
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -59,8 +77,8 @@ static void relax(void)
 #endif
 }
 
-/* Where stretch m of the job begins. */
-static size_t stretch(const gsi_pool *pool, unsigned m)
+/* Where chunk m of the job begins. */
+static size_t chunk_start(const gsi_pool *pool, unsigned m)
 {
     const size_t threads = pool->workers + 1;
     return pool->count / threads * m + gsi_min_size(m, pool->count % threads);
@@ -71,7 +89,7 @@ static void share_indices(gsi_pool *pool, unsigned me)
     const unsigned threads = pool->workers + 1;
     for (unsigned k = 0; k < threads; k++) {
         const unsigned m = (me + k) % threads;
-        const size_t end = stretch(pool, m + 1);
+        const size_t end = chunk_start(pool, m + 1);
         for (;;) {
             const size_t i =
                 atomic_fetch_add_explicit(&pool->members[m].next, 1, memory_order_relaxed);
@@ -150,7 +168,8 @@ static void *worker(void *arg)
 static void run(void *user, size_t count, gs_body *body, void *arg)
 {
     gsi_pool *pool = user;
-    if (count <= 1 || pool->workers == 0 || atomic_flag_test_and_set(&pool->busy)) {
+    if (count <= 1 || pool->workers == 0 || !is_ours(pool) ||
+        atomic_flag_test_and_set(&pool->busy)) {
         for (size_t i = 0; i < count; i++)
             body(arg, i);
         return;
@@ -159,7 +178,7 @@ static void run(void *user, size_t count, gs_body *body, void *arg)
     pool->arg = arg;
     pool->count = count;
     for (unsigned m = 0; m <= pool->workers; m++)
-        atomic_store_explicit(&pool->members[m].next, stretch(pool, m), memory_order_relaxed);
+        atomic_store_explicit(&pool->members[m].next, chunk_start(pool, m), memory_order_relaxed);
     atomic_store(&pool->crew, OPEN);
     atomic_fetch_add(&pool->generation, 1);
     announce(pool);
@@ -172,16 +191,15 @@ static void run(void *user, size_t count, gs_body *body, void *arg)
 gs_status gsi_pool_create(gsi_pool **out, gsi_heap *heap, unsigned threads)
 {
     *out = NULL;
-    if (threads == 0) {
-        const long online = sysconf(_SC_NPROCESSORS_ONLN);
-        threads = online < 1 ? 1 : online < GSI_MAX_THREADS ? (unsigned)online : GSI_MAX_THREADS;
-    }
+    if (threads == 0)
+        threads = (unsigned)gsi_min_size(gs_cpus_usable(NULL), GSI_MAX_THREADS);
     if (threads > GSI_MAX_THREADS)
         return GS_ERANGE;
     gsi_pool *pool = gsi_new(heap, sizeof *pool + threads * sizeof pool->members[0]);
     if (!pool)
         return GS_ENOMEM;
     pool->heap = heap;
+    pool->process = this_process();
     pool->workers = 0;
     atomic_flag_clear(&pool->busy);
     atomic_init(&pool->generation, 0);
@@ -208,16 +226,18 @@ void gsi_pool_free(gsi_pool *pool)
 {
     if (!pool)
         return;
-    atomic_store(&pool->quit, true);
-    atomic_fetch_add(&pool->generation, 1);
-    announce(pool);
-    for (unsigned m = 1; m <= pool->workers; m++)
-        pthread_join(pool->members[m].thread, NULL);
-    pthread_cond_destroy(&pool->moved);
-    pthread_mutex_destroy(&pool->lock);
+    if (is_ours(pool)) {
+        atomic_store(&pool->quit, true);
+        atomic_fetch_add(&pool->generation, 1);
+        announce(pool);
+        for (unsigned m = 1; m <= pool->workers; m++)
+            pthread_join(pool->members[m].thread, NULL);
+        pthread_cond_destroy(&pool->moved);
+        pthread_mutex_destroy(&pool->lock);
+    }
     gsi_free(pool->heap, pool);
 }
 
-unsigned gsi_pool_threads(const gsi_pool *pool) { return pool->workers + 1; }
+unsigned gsi_pool_threads(const gsi_pool *pool) { return is_ours(pool) ? pool->workers + 1 : 1; }
 
 gs_parallel gsi_pool_parallel(gsi_pool *pool) { return (gs_parallel){run, pool}; }

@@ -5,9 +5,11 @@
 #include "gradscale/comm.h"
 #include "kernel/context.h"
 
-gs_status gsi_comm_wait(const gs_comm *comm, int request);
+gs_status gsi_comm_wait(const gs_comm *comm, int request, gs_error *error);
 
-/* Leaves the transport's sentence, if it has one, in the context. */
-gs_status gsi_comm_fail(const gs_comm *comm, gs_context *ctx, gs_status status);
+/* The status that an entry of the transport returned. If it failed, *error (which may be NULL) gets
+ * what the entry said, or else a message of ours. */
+gs_status gsi_comm_status(const gs_comm *comm, gs_status status, const gs_error *said,
+                          gs_error *error);
 
 #endif

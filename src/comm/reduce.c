@@ -3,19 +3,19 @@
  * (1) Buckets start in one order on every rank: from the last to the first. A bucket that is ready
  *     waits for those before it.
  * (2) At most LANES are under way; bucket number k of that order has lane k % LANES, so that memory
- *     is bounded and gathers start in order too.
+ *     is bounded and allgathers start in order too.
  * (3) Sums are ((rank 0 + rank 1) + ...) in f32, each rank's values rounded to the wire's type
  *     before, the sum after.
  *
- *     READY --exchange--> MOVING --sum--> SUMMED --gather--> SPREADING --widen--> FREE
- *                                            +---- sharded ---------------------> FREE   */
+ *     READY --alltoall--> SCATTERING --sum--> SUMMED --allgather--> GATHERING --widen--> FREE
+ *                                               +---- sharded ------------------------> FREE   */
 #include "comm/comm.h"
 
 #include <string.h>
 
 enum { LANES = 4, ALIGN = 32, BUCKET = 1 << 20, PIECE = 1 << 14 };
 
-typedef enum phase { FREE, MOVING, SPREADING } phase;
+typedef enum phase { FREE, SCATTERING, GATHERING } phase;
 
 typedef struct lane {
     phase phase;
@@ -35,12 +35,13 @@ struct gs_reducer {
     size_t oldest, summed, started; /* numbers in the order of (1): oldest <= summed <= started */
     uint64_t sent;
     gs_status status;
-    size_t bytes; /* of the lanes */
+    gs_error error; /* of the first failure */
+    size_t bytes;   /* of the lanes */
 };
 
 static size_t wire_size(const gs_reducer *r) { return gsi_size_of(r->config.wire); }
 
-/* ---- the cut ---- */
+/* ---- buckets and pieces ---- */
 
 static gs_piece bucket_at(const gs_reducer *r, size_t bucket)
 {
@@ -73,6 +74,11 @@ gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_comm *co
     if (!out || !ctx || !comm || !config || (count > 0 && !data))
         return GS_ENULL;
     *out = NULL;
+    gs_reducer_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_reducer_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     if (config->wire != GS_F32 && config->wire != GS_F16 && config->wire != GS_BF16)
         return gsi_fail(&ctx->error, GS_EDTYPE, "gradients are sent as f32, f16 or bf16");
     gs_reducer *r = gsi_new(&ctx->heap, sizeof *r);
@@ -121,10 +127,11 @@ uint64_t gs_reducer_sent(const gs_reducer *r) { return r->sent; }
 
 /* ---- one bucket ---- */
 
-static bool failed(gs_reducer *r, gs_status status)
+/* Keeps the first failure, and what was said of it. */
+static bool failed(gs_reducer *r, gs_status status, const gs_error *said)
 {
     if (status != GS_OK && r->status == GS_OK)
-        r->status = status;
+        r->status = gsi_comm_status(r->comm, status, said, &r->error);
     return r->status != GS_OK;
 }
 
@@ -138,14 +145,14 @@ static bool round_to(gs_reducer *r, void *wire, gs_piece at)
 {
     const gs_tensor from = as_tensor(r->data + at.first, at.count, GS_F32);
     const gs_tensor to = as_tensor(wire, at.count, r->config.wire);
-    return !failed(r, gs_tensors_convert(r->ctx, &to, &from, 1, NULL));
+    return !failed(r, gs_tensors_convert(r->ctx, &to, &from, 1, NULL), &r->ctx->error);
 }
 
 static bool widen_from(gs_reducer *r, void *wire, gs_piece at)
 {
     const gs_tensor from = as_tensor(wire, at.count, r->config.wire);
     const gs_tensor to = as_tensor(r->data + at.first, at.count, GS_F32);
-    return !failed(r, gs_tensors_convert(r->ctx, &to, &from, 1, NULL));
+    return !failed(r, gs_tensors_convert(r->ctx, &to, &from, 1, NULL), &r->ctx->error);
 }
 
 static void start(gs_reducer *r, size_t bucket, lane *l)
@@ -160,9 +167,11 @@ static void start(gs_reducer *r, size_t bucket, lane *l)
         if (!round_to(r, l->from, all))
             return;
     }
-    if (!failed(r, c->exchange(c->user, l->to, from, all.count * size, piece_length(r, all) * size,
-                               &l->request)))
-        l->phase = MOVING;
+    gs_error said = {0};
+    const gs_status status = c->alltoall(c->user, l->to, from, all.count * size,
+                                         piece_length(r, all) * size, &l->request, &said);
+    if (!failed(r, status, &said))
+        l->phase = SCATTERING;
     r->sent += (all.count - mine.count) * size;
 }
 
@@ -175,13 +184,13 @@ static void sum(gs_reducer *r, lane *l)
     for (int rank = 1; fine && rank < c->size; rank++) {
         void *block = (char *)l->to + (size_t)rank * mine.count * wire_size(r);
         const gs_tensor from = as_tensor(block, mine.count, r->config.wire);
-        fine = !failed(r, gs_tensors_axpy(r->ctx, &to, &from, 1, 1, NULL));
+        fine = !failed(r, gs_tensors_axpy(r->ctx, &to, &from, 1, 1, NULL), &r->ctx->error);
     }
     if (fine && r->config.wire != GS_F32 && round_to(r, l->to, mine))
         widen_from(r, l->to, mine);
 }
 
-static void spread(gs_reducer *r, lane *l)
+static void allgather(gs_reducer *r, lane *l)
 {
     const gs_comm *c = r->comm;
     const gs_piece all = bucket_at(r, l->bucket), mine = gs_reducer_piece(r, l->bucket, c->rank);
@@ -192,9 +201,11 @@ static void spread(gs_reducer *r, lane *l)
         if (!round_to(r, (char *)data + (mine.first - all.first) * size, mine))
             return;
     }
-    l->phase = SPREADING;
-    if (failed(r, c->gather(c->user, data, all.count * size, piece_length(r, all) * size,
-                            &l->request)))
+    l->phase = GATHERING;
+    gs_error said = {0};
+    const gs_status status = c->allgather(c->user, data, all.count * size,
+                                          piece_length(r, all) * size, &l->request, &said);
+    if (failed(r, status, &said))
         l->phase = FREE;
     r->sent += mine.count * size * (size_t)(c->size - 1);
 }
@@ -216,7 +227,8 @@ void gs_reducer_begin(gs_reducer *r)
 static bool ended(gs_reducer *r, lane *l, bool wait)
 {
     int is = 0;
-    if (failed(r, r->comm->done(r->comm->user, l->request, wait, &is)))
+    gs_error said = {0};
+    if (failed(r, r->comm->done(r->comm->user, l->request, wait, &is, &said), &said))
         l->phase = FREE;
     return is != 0;
 }
@@ -231,13 +243,13 @@ static void advance(gs_reducer *r, bool wait)
         l->phase = FREE;
         sum(r, l);
         if (!r->config.sharded && r->status == GS_OK)
-            spread(r, l);
+            allgather(r, l);
         r->summed++;
         wait = false;
     }
     for (; r->status == GS_OK && r->oldest < r->summed; r->oldest++) {
         lane *l = lane_of(r, r->oldest);
-        if (l->phase != SPREADING)
+        if (l->phase != GATHERING)
             continue;
         if (!ended(r, l, wait))
             break;
@@ -272,15 +284,16 @@ void gs_reducer_ready(gs_reducer *r, size_t first, size_t count)
 
 /* A failure leaves nothing under way: memory that a transport still writes to is not to be freed.
  */
-static gs_status settle(gs_reducer *r)
+static gs_status drain(gs_reducer *r)
 {
     for (size_t i = 0; r->status != GS_OK && i < LANES; i++)
         if (r->lanes[i].phase != FREE) {
-            int is;
-            r->comm->done(r->comm->user, r->lanes[i].request, 1, &is);
+            gsi_comm_wait(r->comm, r->lanes[i].request, NULL);
             r->lanes[i].phase = FREE;
         }
-    return r->status == GS_OK ? GS_OK : gsi_comm_fail(r->comm, r->ctx, r->status);
+    if (r->status != GS_OK)
+        r->ctx->error = r->error;
+    return r->status;
 }
 
 gs_status gs_reducer_sums(gs_reducer *r)
@@ -289,7 +302,7 @@ gs_status gs_reducer_sums(gs_reducer *r)
     advance(r, false);
     while (r->status == GS_OK && r->summed < r->buckets)
         advance(r, true);
-    return settle(r);
+    return drain(r);
 }
 
 gs_status gs_reducer_end(gs_reducer *r)
@@ -297,23 +310,25 @@ gs_status gs_reducer_end(gs_reducer *r)
     gs_status status = gs_reducer_sums(r);
     while (status == GS_OK && r->status == GS_OK && r->oldest < r->buckets)
         advance(r, true);
-    return status == GS_OK ? settle(r) : status;
+    return status == GS_OK ? drain(r) : status;
 }
 
-gs_status gs_reducer_gather(gs_reducer *r, void *data, size_t size)
+gs_status gs_reducer_allgather(gs_reducer *r, void *data, size_t size)
 {
     const gs_comm *c = r->comm;
     int requests[LANES];
     gs_status status = GS_OK;
     for (size_t b = 0; b < r->buckets + LANES; b++) {
         if (b >= LANES && status == GS_OK)
-            status = gsi_comm_wait(c, requests[b % LANES]);
+            status = gsi_comm_wait(c, requests[b % LANES], &r->ctx->error);
         if (b >= r->buckets || status != GS_OK)
             continue;
         const gs_piece all = bucket_at(r, b), mine = gs_reducer_piece(r, b, c->rank);
-        status = c->gather(c->user, (char *)data + all.first * size, all.count * size,
-                           piece_length(r, all) * size, &requests[b % LANES]);
+        gs_error said = {0};
+        status = c->allgather(c->user, (char *)data + all.first * size, all.count * size,
+                              piece_length(r, all) * size, &requests[b % LANES], &said);
+        gsi_comm_status(c, status, &said, &r->ctx->error);
         r->sent += mine.count * size * (size_t)(c->size - 1);
     }
-    return status == GS_OK ? GS_OK : gsi_comm_fail(c, r->ctx, status);
+    return status;
 }

@@ -28,34 +28,35 @@ gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b)
 /* A weight seen through its half copy: its gradient is the weight's own. */
 static gs_value *copy_of(gs_tape *t, gs_value *x)
 {
-    gs_value *v = gsi_step_new(t, 1, sizeof *v);
+    gsi_node *v = gsi_step_new(t, 1, sizeof *v);
     if (!v)
-        return &t->poison;
-    *v = *x;
-    v->dtype = x->weight->copy_dtype;
-    v->data = x->weight->copy;
-    return v;
+        return &t->poison.value;
+    *v = *gsi_node_of(x);
+    v->value.dtype = x->weight->copy_dtype;
+    v->value.data = x->weight->copy;
+    return &v->value;
 }
 
 gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
 {
-    if (!gsi_given(t, op, x))
-        return &t->poison;
+    if (!gsi_readable(t, op, x))
+        return &t->poison.value;
     const gs_dtype want = operand_type(t, op, x->dtype);
     if (x->dtype == want)
         return x;
-    if (!x->low) {
+    gs_value **low = &gsi_node_of(x)->low;
+    if (!*low) {
         const bool has_copy = x->weight && x->weight->copy && x->weight->copy_dtype == want;
-        x->low = has_copy ? copy_of(t, x) : gs_cast(t, x, want);
+        *low = has_copy ? copy_of(t, x) : gs_cast(t, x, want);
         t->doing = gs_op_name(op);
     }
-    return x->low;
+    return *low;
 }
 
 gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
 {
-    if (!gsi_given(tape, GS_OP_cast, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_cast, x))
+        return &tape->poison.value;
     if (x->dtype == dtype)
         return x;
     if (dtype != GS_F32 && dtype != GS_F16 && dtype != GS_BF16)
@@ -63,8 +64,8 @@ gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
     gs_value *out = gsi_value(tape, dtype, x->rank, x->shape);
     if (gsi_poisoned(out))
         return out;
-    const gs_tensor from = {x->data, x->count, x->dtype, NULL, 0};
-    const gs_tensor to = {out->data, x->count, dtype, NULL, 0};
+    const gs_tensor from = gs_tensor_source(x->data, x->count, x->dtype, NULL);
+    const gs_tensor to = {gsi_node_of(out)->data, x->count, dtype, NULL, 0};
     gsi_demand(tape, gs_tensors_convert(tape->ctx, &to, &from, 1, NULL));
     gsi_record(tape, GS_OP_cast, sizeof(gsi_op), out, x, NULL, NULL);
     return out;
@@ -72,21 +73,23 @@ gs_value *gs_cast(gs_tape *tape, gs_value *x, gs_dtype dtype)
 
 void gsi_cast_backward(gs_tape *t, gsi_op *op)
 {
-    gsi_give(t, op->in[0], op->out->grad, op->out->dtype);
+    gsi_accumulate(t, op->in[0], op->out->grad, op->out->dtype);
 }
 
 gs_value *gs_reshape(gs_tape *tape, gs_value *x, int rank, const size_t *shape)
 {
     char have[96], want[96];
-    if (!gsi_given(tape, GS_OP_reshape, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_reshape, x))
+        return &tape->poison.value;
     if (rank < 0 || rank > 4 || (rank > 0 && !shape))
         return gs_tape_fail(tape, GS_ERANGE, "reshape: %s to %d dimensions%s: 0 to 4 are possible",
                             gsi_shape(have, x), rank, shape ? "" : " without sizes");
-    gs_value *out = gsi_step_new(tape, 1, sizeof *out);
-    if (!out)
-        return &tape->poison;
-    *out = (gs_value){.dtype = x->dtype, .rank = rank, .count = 1, .data = x->data, .alias = x};
+    gsi_node *node = gsi_step_new(tape, 1, sizeof *node);
+    if (!node)
+        return &tape->poison.value;
+    gs_value *out = &node->value;
+    *node = (gsi_node){.value = {.dtype = x->dtype, .rank = rank, .count = 1, .data = x->data},
+                       .alias = x};
     bool fits = true;
     for (int i = 0; i < rank; i++) {
         out->shape[i] = shape[i];

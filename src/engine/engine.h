@@ -8,8 +8,8 @@
 
 #include "gradscale/engine.h"
 #include "kernel/context.h"
-#include "kernel/gemm.h"
-#include "kernel/rows.h"
+#include "kernel/gemm/gemm.h"
+#include "kernel/rows/rows.h"
 
 enum { GSI_INPUTS = 3 };
 
@@ -20,9 +20,9 @@ typedef struct gsi_op {
     gs_op op;
 } gsi_op;
 
-/* A gradient's memory. Several values may have the same; with no user left it is used again. */
+/* A gradient's memory. Several values may share it; without users it goes to the free list. */
 struct gsi_buffer {
-    struct gsi_buffer *next; /* while it has no user */
+    struct gsi_buffer *next; /* in the free list */
     void *data;
     size_t bytes;
     unsigned users;
@@ -36,56 +36,69 @@ struct gsi_use {
     const gsi_op *since;
 };
 
-/* The backward pass has passed every use of the weight: its gradient is complete. Called with NULL
- * after every operation besides, for what is to move on meanwhile. */
-typedef void gsi_passed_fn(void *user, const gs_weight *weight);
+/* The weight's gradient is complete: the backward pass has run every operation that uses it. Also
+ * called with NULL after every operation, so that transfers under way can advance. */
+typedef void gsi_ready_fn(void *user, const gs_weight *weight);
 
 /* Where the tape is: outside of all segments, or in the first run of one, or in its second. */
 typedef enum gsi_where { GSI_OUTSIDE, GSI_FIRST_RUN, GSI_SECOND_RUN } gsi_where;
 
+/* A value with what the tape knows of it: the gs_value of every call is one's first member. */
+typedef struct gsi_node {
+    gs_value value;
+    void *data;                /* value.data where an operation fills it in; else NULL */
+    gs_value *low;             /* this value in the half type, once asked for */
+    struct gsi_buffer *buffer; /* who owns value.grad */
+    gs_value *alias;           /* whose data it shows in another shape */
+    unsigned char kept;        /* how many operations read data in backward, up to 2 */
+} gsi_node;
+
+static inline gsi_node *gsi_node_of(gs_value *v) { return (gsi_node *)v; }
+
 struct gs_tape {
     gs_context *ctx;
     gs_tape_config config, next; /* of this step, of the next one */
-    gsi_rows rows;
+    const gsi_rows *rows;        /* the context's */
     bool training;
     bool exponents, ask_exponents; /* of this step, of the next one */
     gsi_where where;
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
     struct gsi_buffer *spares[2]; /* outside and inside of segments */
-    gsi_passed_fn *passed;        /* NULL: nobody asks */
-    void *passed_user;
+    gsi_ready_fn *ready;          /* NULL: not wanted */
+    void *ready_user;
     struct gsi_use *uses; /* newest first, each weight once */
     const gs_weight *fresh_list;
-    bool *fresh; /* [fresh_room]: nothing has been added to it since gsi_tape_fresh */
+    bool *fresh; /* [fresh_room]: nothing has been accumulated since gsi_tape_fresh */
     size_t fresh_count, fresh_room;
-    const char *doing; /* the operation that is made or run back, for sentences */
-    gs_value poison;
+    const char *doing; /* the operation that runs forward or backward, for error messages */
+    gsi_node poison;
     gs_error error;
     gs_stats stats;
-    gs_layer *layers; /* [layer_room], of the tape's life */
+    gs_layer *layers;    /* [layer_room], of the tape's life */
+    gs_exponents **sums; /* [layer_room]: their exponents, to add to */
     size_t layer_count, layer_room, layer;
     gs_memory memory, inside; /* of the step; of the largest segment besides */
     uint64_t seed, dropouts;  /* of this step: each has random bits of its own */
 };
 
-/* From the next gs_tape_begin on; NULL: no longer. */
-void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user);
+/* Calls `ready` from the next gs_tape_begin on; NULL: no longer. */
+void gsi_tape_watch(gs_tape *t, gsi_ready_fn *ready, void *user);
 
-/* The gradients of list[n] count as zero, whatever they hold: what is first added to one is written
- * to it, which saves clearing and reading it. In the order of their addresses, as a store has them.
- */
+/* The gradients of list[n] count as zero, whatever they hold: the first accumulation into one
+ * overwrites it, which saves clearing and reading it. The list is sorted by address, as a store's
+ * is. */
 gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n);
-/* Clears the gradient if nothing has been added to it since; NULL: all such. */
-void gsi_tape_settle(gs_tape *t, const gs_weight *weight);
+/* Zero-fills the gradient if nothing has been accumulated since; weight NULL: all such. */
+void gsi_tape_zero_fill(gs_tape *t, const gs_weight *weight);
 
 /* ---- making values ---- */
 
 /* Whether `op`, which is being made from here on, can read v. If not, the tape has failed. */
-bool gsi_given(gs_tape *t, gs_op op, const gs_value *v);
+bool gsi_readable(gs_tape *t, gs_op op, const gs_value *v);
 /* Whether v is the poisoned value. */
 static inline bool gsi_poisoned(const gs_value *v) { return !v->data; }
-/* "[4 5]" for such sentences. */
+/* "[4 5]", for error messages. */
 const char *gsi_shape(char text[96], const gs_value *v);
 
 /* Memory of the step, or of the segment inside of one; NULL after noting that there is none. */
@@ -105,21 +118,21 @@ static inline size_t gsi_rows_of(const gs_value *w) { return w->rank == 2 ? w->s
 /* The value whose data v shows. */
 static inline gs_value *gsi_root(gs_value *v)
 {
-    while (v->alias)
-        v = v->alias;
+    while (gsi_node_of(v)->alias)
+        v = gsi_node_of(v)->alias;
     return v;
 }
 
 /* The backward pass of one more operation will read v's data. */
 static inline void gsi_keep(gs_value *v)
 {
-    gs_value *root = gsi_root(v);
+    gsi_node *root = gsi_node_of(gsi_root(v));
     root->kept = (unsigned char)(root->kept + (root->kept < 2));
 }
 
 /* ---- autocast ---- */
 
-/* x in the type in which the class of `op` wants it; cast once a step. */
+/* x in the type in which the class of `op` wants it; cast once per step. */
 gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x);
 /* The type that the class of `op` gives its result, of operands of types a and b. */
 gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b);
@@ -133,24 +146,24 @@ typedef struct gsi_target {
 } gsi_target;
 bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out);
 
-/* The same for what cannot add: write to `out`, which is d(v) itself, or memory that `end` adds to
- * it. Works for weights too, whose drafts are f32. */
-typedef struct gsi_draft {
+/* The same for kernels that cannot accumulate: they write to `out`, which is d(v) itself or a
+ * staging buffer that `end` accumulates into d(v). Works for weights too, staged in f32. */
+typedef struct gsi_stage {
     gsi_out out;
     struct gsi_buffer *buffer; /* NULL: out is d(v) */
-} gsi_draft;
-bool gsi_draft_begin(gs_tape *t, gs_value *v, gsi_draft *draft);
-void gsi_draft_end(gs_tape *t, gs_value *v, const gsi_draft *draft);
+} gsi_stage;
+bool gsi_stage_begin(gs_tape *t, gs_value *v, gsi_stage *stage);
+void gsi_stage_end(gs_tape *t, gs_value *v, const gsi_stage *stage);
 
-/* Adds d[v->count] of a type to d(v), be v a weight or not. d is free again afterwards. */
-void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype);
-/* d(v) is d(from), of equal type and count: no copy is made unless there is something to add to. */
+/* d(v) += d[v->count], of any type; v may be a weight. d may be reused afterwards. */
+void gsi_accumulate(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype);
+/* d(v) += d(from), of equal type and count. They share a buffer if d(v) was empty. */
 void gsi_share(gs_tape *t, gs_value *v, gs_value *from);
-/* Makes memory of the step the gradient's: what was written there is d(v). */
-void gsi_adopt(gs_tape *t, gs_value *v, void *data);
-/* d(v), made inside of a segment, is to outlive it. */
-void gsi_rescue(gs_tape *t, gs_value *v);
-/* Runs the list backwards from `op`. */
+/* d(v) owns `data`, memory of the step that already holds it. */
+void gsi_own(gs_tape *t, gs_value *v, void *data);
+/* Promotes d(v) from the segment's arena to the step's: it outlives the segment. */
+void gsi_promote(gs_tape *t, gs_value *v);
+/* Runs the list in reverse from `op`. */
 void gsi_backward(gs_tape *t, gsi_op *op);
 /* d(v) will not be read again. */
 void gsi_release(gs_tape *t, gs_value *v);
@@ -159,11 +172,12 @@ void gsi_release(gs_tape *t, gs_value *v);
  * operation read the weight in half. So autocast and Apex have it: products, their biases and
  * embeddings get half gradients, norms f32 ones unless all is half (O3). */
 bool gsi_rounds_wgrad(const gs_tape *t, const gs_value *v);
-/* Whether nothing has been added to the gradient yet. It is no longer so: the caller writes it. */
+/* Whether nothing has been accumulated into the gradient yet; clears the mark: the caller writes.
+ */
 bool gsi_take_fresh(gs_tape *t, const gs_weight *w);
-/* Adds g's product to d(v), be v a weight or not; all of g but c and beta is set. */
+/* d(v) += the product g; v may be a weight. The caller has set all of g but c and beta. */
 void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g);
-/* The same for the sum of the rows of d [rows, v->count], or of d times e where e has data. */
+/* d(v) += the sum of the rows of d [rows, v->count], or of d * e where e has data. */
 void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows);
 /* Gradients: dst[n] = src[n];  dst[n] += src[n]. What is stored in half is counted. */
 void gsi_copy_array(gs_tape *t, gsi_out dst, gsi_in src, size_t n);
@@ -174,7 +188,7 @@ void gsi_product(gs_tape *t, gs_gemm *g, bool gradient);
 /* Counts what was stored as gradients. */
 void gsi_note(gs_tape *t, const gs_stats *stats);
 
-/* Of a call of the layers below: a failure is the tape's. */
+/* A failure of a call of the layers below becomes the tape's. */
 void gsi_demand(gs_tape *t, gs_status status);
 
 /* ---- rows ---- */
@@ -192,6 +206,11 @@ size_t gsi_chunk_rows(size_t cols);
 /* Of what a kernel counted, if it did, and the largest magnitude it stored; no elements. */
 gs_stats gsi_stats_of(const gsi_counts *c, uint32_t top, bool counted);
 
+/* Where the operation that makes v writes. */
+static inline gsi_out gsi_out_of(gs_value *v)
+{
+    return (gsi_out){gsi_node_of(v)->data, v->dtype, NULL};
+}
 static inline gsi_in gsi_data(const gs_value *v) { return (gsi_in){v->data, v->dtype}; }
 static inline gsi_in gsi_grad(const gs_value *v) { return (gsi_in){v->grad, v->dtype}; }
 

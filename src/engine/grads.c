@@ -1,4 +1,4 @@
-/* Gradients: their memory, who shares it, how weights take theirs, and what is counted. */
+/* Gradients: their memory, who shares it, how they accumulate into weights, and what is counted. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ static size_t bytes_of(const gs_value *v) { return v->count * gsi_size_of(v->dty
 
 static void set_buffer(gs_value *v, struct gsi_buffer *b)
 {
-    v->buffer = b;
+    gsi_node_of(v)->buffer = b;
     v->grad = b ? b->data : NULL;
 }
 
@@ -41,13 +41,13 @@ static void drop_buffer(gs_tape *t, struct gsi_buffer *b)
 
 void gsi_release(gs_tape *t, gs_value *v)
 {
-    struct gsi_buffer *b = v->buffer;
+    struct gsi_buffer *b = gsi_node_of(v)->buffer;
     set_buffer(v, NULL);
     if (b)
         drop_buffer(t, b);
 }
 
-void gsi_adopt(gs_tape *t, gs_value *v, void *data)
+void gsi_own(gs_tape *t, gs_value *v, void *data)
 {
     struct gsi_buffer *b = gsi_step_new(t, 1, sizeof *b);
     if (!b)
@@ -56,9 +56,10 @@ void gsi_adopt(gs_tape *t, gs_value *v, void *data)
     set_buffer(v, b);
 }
 
-void gsi_rescue(gs_tape *t, gs_value *v)
+void gsi_promote(gs_tape *t, gs_value *v)
 {
-    if (!v->buffer || !v->buffer->inside)
+    const struct gsi_buffer *old = gsi_node_of(v)->buffer;
+    if (!old || !old->inside)
         return;
     struct gsi_buffer *b = new_buffer(t, bytes_of(v));
     if (b)
@@ -71,13 +72,14 @@ bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out)
 {
     if (!v || !v->needs_grad || v->weight || t->error.status != GS_OK)
         return false;
-    *out = (gsi_target){v->grad, 1};
-    if (v->buffer && v->buffer->users == 1)
+    const struct gsi_buffer *old = gsi_node_of(v)->buffer;
+    *out = (gsi_target){old ? old->data : NULL, 1};
+    if (old && old->users == 1)
         return true;
     struct gsi_buffer *b = new_buffer(t, bytes_of(v));
     if (!b)
         return false;
-    if (v->buffer) {
+    if (old) {
         memcpy(b->data, v->grad, b->bytes);
         gsi_release(t, v);
     } else {
@@ -92,15 +94,16 @@ void gsi_share(gs_tape *t, gs_value *v, gs_value *from)
 {
     if (!v->needs_grad)
         return;
-    if (v->weight || v->buffer || v->dtype != from->dtype) {
-        gsi_give(t, v, from->grad, from->dtype);
+    if (v->weight || gsi_node_of(v)->buffer || v->dtype != from->dtype) {
+        gsi_accumulate(t, v, from->grad, from->dtype);
         return;
     }
-    from->buffer->users++;
-    set_buffer(v, from->buffer);
+    struct gsi_buffer *b = gsi_node_of(from)->buffer;
+    b->users++;
+    set_buffer(v, b);
 }
 
-bool gsi_draft_begin(gs_tape *t, gs_value *v, gsi_draft *draft)
+bool gsi_stage_begin(gs_tape *t, gs_value *v, gsi_stage *stage)
 {
     if (!v || !v->needs_grad || t->error.status != GS_OK)
         return false;
@@ -108,20 +111,20 @@ bool gsi_draft_begin(gs_tape *t, gs_value *v, gsi_draft *draft)
     struct gsi_buffer *b = new_buffer(t, v->count * gsi_size_of(dtype));
     if (!b)
         return false;
-    *draft = (gsi_draft){{b->data, dtype, NULL}, b};
-    if (!v->weight && !v->buffer) {
+    *stage = (gsi_stage){{b->data, dtype, NULL}, b};
+    if (!v->weight && !gsi_node_of(v)->buffer) {
         set_buffer(v, b);
-        draft->buffer = NULL;
+        stage->buffer = NULL;
     }
     return true;
 }
 
-void gsi_draft_end(gs_tape *t, gs_value *v, const gsi_draft *draft)
+void gsi_stage_end(gs_tape *t, gs_value *v, const gsi_stage *stage)
 {
-    if (!draft->buffer)
+    if (!stage->buffer)
         return;
-    gsi_give(t, v, draft->out.data, draft->out.type);
-    drop_buffer(t, draft->buffer);
+    gsi_accumulate(t, v, stage->out.data, stage->out.type);
+    drop_buffer(t, stage->buffer);
 }
 
 void gsi_demand(gs_tape *t, gs_status status)
@@ -183,10 +186,10 @@ bool gsi_take_fresh(gs_tape *t, const gs_weight *w)
     return fresh;
 }
 
-void gsi_tape_settle(gs_tape *t, const gs_weight *weight)
+void gsi_tape_zero_fill(gs_tape *t, const gs_weight *weight)
 {
     for (size_t i = 0; !weight && i < t->fresh_count; i++)
-        gsi_tape_settle(t, &t->fresh_list[i]);
+        gsi_tape_zero_fill(t, &t->fresh_list[i]);
     if (weight && gsi_take_fresh(t, weight))
         memset(weight->grad, 0, weight->rows * weight->cols * gsi_size_of(weight->grad_dtype));
 }
@@ -201,7 +204,7 @@ bool gsi_rounds_wgrad(const gs_tape *t, const gs_value *v)
 /* w->grad += d, or = where it is fresh */
 static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtype dtype, size_t n)
 {
-    const gs_tensor src = {(void *)(uintptr_t)d, n, dtype, w->name, 0};
+    const gs_tensor src = gs_tensor_source(d, n, dtype, w->name);
     const gs_tensor dst = {w->grad, n, w->grad_dtype, w->name, 0};
     if (gsi_take_fresh(t, w))
         gsi_demand(t, gs_tensors_convert(t->ctx, &dst, &src, 1, NULL));
@@ -211,7 +214,7 @@ static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtyp
         gsi_add_arrays(t, (gsi_out){w->grad, w->grad_dtype, NULL}, (gsi_in){d, dtype}, n);
 }
 
-void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
+void gsi_accumulate(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
 {
     const gsi_in src = {d, dtype};
     gsi_target to;
@@ -232,7 +235,7 @@ void gsi_give(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
     }
 }
 
-/* The sum goes to memory of its own, rounded, before it is accumulated. */
+/* The product is rounded into a buffer of its own before it is accumulated. */
 static void rounded_product(gs_tape *t, gs_value *v, gs_gemm *g)
 {
     struct gsi_buffer *b = new_buffer(t, bytes_of(v));
@@ -250,7 +253,7 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
     const gs_weight *w = v->weight;
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
-    g->c = (gs_matrix){.dtype = v->dtype, .stride = g->n, .step = g->m * g->n};
+    g->c = (gs_matrix_out){.dtype = v->dtype, .stride = g->n, .batch_stride = g->m * g->n};
     if (w && w->grad_dtype == GS_F32 && gsi_rounds_wgrad(t, v)) {
         rounded_product(t, v, g);
         return;
@@ -280,15 +283,15 @@ static uint32_t columns_chunk(void *arg, size_t first, size_t count, gsi_counts 
     const columns *c = arg;
     const gsi_in e = c->e.data ? gsi_in_at(c->e, first * c->cols) : c->e;
     (void)counts;
-    c->t->rows.colsum(c->parts + first / c->per_chunk * c->cols, gsi_in_at(c->d, first * c->cols),
-                      e, count, c->cols, c->cols);
+    c->t->rows->colsum(c->parts + first / c->per_chunk * c->cols, gsi_in_at(c->d, first * c->cols),
+                       e, count, c->cols, c->cols);
     return 0;
 }
 
 void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows)
 {
     columns c = {t, d, e, v->count, gsi_chunk_rows(v->count), NULL};
-    const size_t chunks = gsi_parts(rows, c.per_chunk);
+    const size_t chunks = gsi_ceil_div(rows, c.per_chunk);
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     struct gsi_buffer *b = new_buffer(t, (chunks + 1) * v->count * sizeof(float));
@@ -297,8 +300,8 @@ void gsi_grad_columns(gs_tape *t, gs_value *v, gsi_in d, gsi_in e, size_t rows)
     float *const sums = b->data;
     c.parts = sums + v->count;
     gsi_over_rows(t, rows, v->count, columns_chunk, &c, false);
-    t->rows.colsum(sums, (gsi_in){c.parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, v->count,
-                   v->count);
-    gsi_give(t, v, sums, GS_F32);
+    t->rows->colsum(sums, (gsi_in){c.parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, v->count,
+                    v->count);
+    gsi_accumulate(t, v, sums, GS_F32);
     drop_buffer(t, b);
 }

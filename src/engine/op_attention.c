@@ -24,7 +24,7 @@ typedef struct attention_op {
     size_t heads;
 } attention_op;
 
-/* Floats of a worker's scratch. */
+/* Floats of a worker's workspace. */
 typedef struct layout {
     size_t s, p, dp, dk, dv, gemm, all;
 } layout;
@@ -36,7 +36,7 @@ typedef struct attention_loop {
     size_t heads, d, time, batch;
     float scale;
     layout at;
-    float *scratch;
+    float *workspace;
     atomic_size_t next;
     gs_stats *stats; /* [workers]: of what backward stores */
 } attention_loop;
@@ -50,10 +50,12 @@ static gs_gemm product(size_t m, size_t n, size_t k)
 
 static gs_matrix matrix(const void *data, gs_dtype dtype, size_t stride, int transposed)
 {
-    return (gs_matrix){.data = (void *)(uintptr_t)data,
-                       .dtype = dtype,
-                       .stride = stride,
-                       .transposed = transposed};
+    return (gs_matrix){.data = data, .dtype = dtype, .stride = stride, .transposed = transposed};
+}
+
+static gs_matrix_out result(void *data, gs_dtype dtype, size_t stride)
+{
+    return (gs_matrix_out){data, dtype, stride, 0};
 }
 
 static layout lay_out(const attention_loop *l)
@@ -61,8 +63,9 @@ static layout lay_out(const attention_loop *l)
     const size_t tile = aligned(ROWS * l->time), sums = aligned(l->time * l->d);
     const gs_gemm wide = product(ROWS, l->time, l->d), deep = product(l->time, l->d, ROWS);
     const gs_gemm thin = product(ROWS, l->d, l->time);
-    size_t gemm = gsi_gemm_scratch(l->t->ctx, &wide);
-    const size_t other[] = {gsi_gemm_scratch(l->t->ctx, &deep), gsi_gemm_scratch(l->t->ctx, &thin)};
+    size_t gemm = gsi_gemm_workspace(l->t->ctx, &wide);
+    const size_t other[] = {gsi_gemm_workspace(l->t->ctx, &deep),
+                            gsi_gemm_workspace(l->t->ctx, &thin)};
     for (int i = 0; i < 2; i++)
         gemm = other[i] > gemm ? other[i] : gemm;
     layout at = {.s = 0, .p = tile};
@@ -74,12 +77,21 @@ static layout lay_out(const attention_loop *l)
     return at;
 }
 
-/* Part 0, 1, 2 of row `time` of a head: q, k, v. */
-static const void *part(const attention_loop *l, const void *qkv, size_t b, size_t h, size_t which,
-                        size_t row)
+/* Part 0, 1, 2 of row `row` of a head: q, k, v. */
+static size_t offset(const attention_loop *l, size_t b, size_t h, size_t which, size_t row)
 {
     const size_t c = l->heads * l->d;
-    return gsi_at(qkv, l->qkv->dtype, (b * l->time + row) * 3 * c + which * c + h * l->d);
+    return ((b * l->time + row) * 3 * c + which * c + h * l->d) * gsi_size_of(l->qkv->dtype);
+}
+
+static const void *part(const attention_loop *l, size_t b, size_t h, size_t which, size_t row)
+{
+    return (const char *)l->qkv->data + offset(l, b, h, which, row);
+}
+
+static void *grad_part(const attention_loop *l, size_t b, size_t h, size_t which, size_t row)
+{
+    return (char *)l->dqkv + offset(l, b, h, which, row);
 }
 
 /* p for queries [q0, q0 + rows), each over its past, zero after it. s and p are [rows][n]. */
@@ -90,11 +102,11 @@ static void weights(const attention_loop *l, size_t b, size_t h, size_t q0, size
     const size_t n = q0 + rows, stride = 3 * l->heads * l->d;
     float *s = f + l->at.s;
     gs_gemm g = product(rows, n, l->d);
-    g.a = matrix(part(l, l->qkv->data, b, h, 0, q0), type, stride, 0);
-    g.b = matrix(part(l, l->qkv->data, b, h, 1, 0), type, stride, 1);
-    g.c = matrix(s, GS_F32, n, 0);
+    g.a = matrix(part(l, b, h, 0, q0), type, stride, 0);
+    g.b = matrix(part(l, b, h, 1, 0), type, stride, 1);
+    g.c = result(s, GS_F32, n);
     gsi_gemm_serial(ctx, &g, f + l->at.gemm);
-    l->t->rows.attend((gsi_out){f + l->at.p, type, NULL}, s, rows, n, q0, l->scale);
+    l->t->rows->attend((gsi_out){f + l->at.p, type, NULL}, s, rows, n, q0, l->scale);
 }
 
 static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
@@ -106,8 +118,9 @@ static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
         weights(l, b, h, q0, rows, f);
         gs_gemm g = product(rows, l->d, n);
         g.a = matrix(f + l->at.p, type, n, 0);
-        g.b = matrix(part(l, l->qkv->data, b, h, 2, 0), type, 3 * c, 0);
-        g.c = matrix(gsi_at(l->out->data, type, (b * l->time + q0) * c + h * l->d), type, c, 0);
+        g.b = matrix(part(l, b, h, 2, 0), type, 3 * c, 0);
+        char *out = gsi_node_of(l->out)->data;
+        g.c = result(out + ((b * l->time + q0) * c + h * l->d) * gsi_size_of(type), type, c);
         gsi_gemm_serial(l->t->ctx, &g, f + l->at.gemm);
     }
 }
@@ -121,9 +134,9 @@ static void store_sums(const attention_loop *l, const float *sums, size_t b, siz
     gsi_counts c = {0};
     uint32_t top = 0;
     for (size_t i = 0; i < l->time; i++) {
-        void *to = (void *)(uintptr_t)part(l, l->dqkv, b, h, which, i);
-        const uint32_t row = l->t->rows.copy((gsi_out){to, type, counted ? &c : NULL},
-                                             (gsi_in){sums + i * l->d, GS_F32}, l->d);
+        void *to = grad_part(l, b, h, which, i);
+        const uint32_t row = l->t->rows->copy((gsi_out){to, type, counted ? &c : NULL},
+                                              (gsi_in){sums + i * l->d, GS_F32}, l->d);
         top = row > top ? row : top;
     }
     gs_stats one = gsi_stats_of(&c, top, counted);
@@ -137,7 +150,7 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
     const gs_dtype type = l->qkv->dtype;
     const size_t c = l->heads * l->d, stride = 3 * c;
     float *dk = f + l->at.dk, *dv = f + l->at.dv, *gemm = f + l->at.gemm;
-    for (size_t tile = gsi_parts(l->time, ROWS); tile-- > 0;) {
+    for (size_t tile = gsi_ceil_div(l->time, ROWS); tile-- > 0;) {
         const size_t q0 = tile * ROWS, rows = l->time - q0 < ROWS ? l->time - q0 : ROWS;
         const size_t n = q0 + rows;
         const float beta = n < l->time; /* the last queries come first: they see all keys */
@@ -147,29 +160,29 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         gs_gemm g = product(n, l->d, rows); /* dv += p^T do */
         g.a = matrix(f + l->at.p, type, n, 1);
         g.b = matrix(dout, type, c, 0);
-        g.c = matrix(dv, GS_F32, l->d, 0);
+        g.c = result(dv, GS_F32, l->d);
         g.beta = beta;
         gsi_gemm_serial(ctx, &g, gemm);
 
         g = product(rows, n, l->d); /* dp = do v^T */
         g.a = matrix(dout, type, c, 0);
-        g.b = matrix(part(l, l->qkv->data, b, h, 2, 0), type, stride, 1);
-        g.c = matrix(f + l->at.dp, GS_F32, n, 0);
+        g.b = matrix(part(l, b, h, 2, 0), type, stride, 1);
+        g.c = result(f + l->at.dp, GS_F32, n);
         gsi_gemm_serial(ctx, &g, gemm);
-        l->t->rows.attend_backward((gsi_out){f + l->at.p, type, NULL}, f + l->at.dp,
-                                   (gsi_in){f + l->at.p, type}, rows, n, q0, l->scale);
+        l->t->rows->attend_backward((gsi_out){f + l->at.p, type, NULL}, f + l->at.dp,
+                                    (gsi_in){f + l->at.p, type}, rows, n, q0, l->scale);
 
         g = product(rows, l->d, n); /* dq = ds k */
         g.a = matrix(f + l->at.p, type, n, 0);
-        g.b = matrix(part(l, l->qkv->data, b, h, 1, 0), type, stride, 0);
-        g.c = matrix(part(l, l->dqkv, b, h, 0, q0), type, stride, 0);
+        g.b = matrix(part(l, b, h, 1, 0), type, stride, 0);
+        g.c = result(grad_part(l, b, h, 0, q0), type, stride);
         g.stats = stats;
         gsi_gemm_serial(ctx, &g, gemm);
 
         g = product(n, l->d, rows); /* dk += ds^T q */
         g.a = matrix(f + l->at.p, type, n, 1);
-        g.b = matrix(part(l, l->qkv->data, b, h, 0, q0), type, stride, 0);
-        g.c = matrix(dk, GS_F32, l->d, 0);
+        g.b = matrix(part(l, b, h, 0, q0), type, stride, 0);
+        g.c = result(dk, GS_F32, l->d);
         g.beta = beta;
         gsi_gemm_serial(ctx, &g, gemm);
     }
@@ -180,7 +193,7 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
 static void work(void *arg, size_t worker)
 {
     attention_loop *l = arg;
-    float *f = l->scratch + worker * l->at.all;
+    float *f = l->workspace + worker * l->at.all;
     const uint64_t env = gsi_fpenv_enter();
     for (;;) {
         const size_t i = atomic_fetch_add(&l->next, 1);
@@ -204,9 +217,9 @@ static void run(attention_loop *l)
     l->time = l->out->shape[1];
     l->scale = 1 / sqrtf((float)l->d);
     l->at = lay_out(l);
-    l->scratch = gsi_arena_new(&ctx->scratch, workers, l->at.all * sizeof *l->scratch);
+    l->workspace = gsi_arena_new(&ctx->scratch, workers, l->at.all * sizeof *l->workspace);
     l->stats = gsi_arena_new(&ctx->scratch, workers, sizeof *l->stats);
-    if (!l->scratch || !l->stats) {
+    if (!l->workspace || !l->stats) {
         gs_tape_fail(l->t, GS_ENOMEM, "attention: no memory for %zu rows of %zu", (size_t)ROWS,
                      l->time);
     } else {
@@ -247,8 +260,8 @@ void gsi_attention_backward(gs_tape *t, gsi_op *record)
 {
     const attention_op *op = (const attention_op *)record;
     gs_value *qkv = record->in[0];
-    gsi_draft to;
-    if (!gsi_draft_begin(t, qkv, &to))
+    gsi_stage to;
+    if (!gsi_stage_begin(t, qkv, &to))
         return;
     attention_loop l = {.t = t,
                         .qkv = qkv,
@@ -257,5 +270,5 @@ void gsi_attention_backward(gs_tape *t, gsi_op *record)
                         .heads = op->heads,
                         .batch = qkv->shape[0]};
     run(&l);
-    gsi_draft_end(t, qkv, &to);
+    gsi_stage_end(t, qkv, &to);
 }

@@ -48,7 +48,7 @@ static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts 
 /* The moments of this batch, which also move the running ones. */
 static void measure(gs_tape *t, norm_loop *l, gs_running running)
 {
-    const size_t chunks = gsi_parts(l->rows, l->per_chunk);
+    const size_t chunks = gsi_ceil_div(l->rows, l->per_chunk);
     l->parts = gsi_step_new(t, chunks * 2 * l->cols, sizeof *l->parts);
     double *joined = gsi_step_new(t, 2 * l->cols, sizeof *joined);
     if (!l->parts || !joined)
@@ -78,9 +78,9 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                        gs_running running)
 {
     char sx[96], sg[96], sb[96];
-    if (!gsi_given(tape, GS_OP_batchnorm, x) || !gsi_given(tape, GS_OP_batchnorm, gamma) ||
-        !gsi_given(tape, GS_OP_batchnorm, beta))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_batchnorm, x) || !gsi_readable(tape, GS_OP_batchnorm, gamma) ||
+        !gsi_readable(tape, GS_OP_batchnorm, beta))
+        return &tape->poison.value;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
         beta->count != cols)
@@ -92,9 +92,9 @@ gs_value *gs_batchnorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                             x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * cols, sizeof *mean);
     if (gsi_poisoned(y) || !mean)
-        return &tape->poison;
-    norm_loop l = {.k = &tape->rows,
-                   .y = {y->data, y->dtype, NULL},
+        return &tape->poison.value;
+    norm_loop l = {.k = tape->rows,
+                   .y = gsi_out_of(y),
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
                    .beta = gsi_data(beta),
@@ -148,11 +148,11 @@ void gsi_batchnorm_backward(gs_tape *t, gsi_op *record)
     const batchnorm_op *op = (const batchnorm_op *)record;
     gs_value *y = record->out, *x = record->in[0], *gamma = record->in[1], *beta = record->in[2];
     const size_t cols = gamma->count, rows = x->count / cols, per_chunk = gsi_chunk_rows(cols);
-    const size_t chunks = gsi_parts(rows, per_chunk);
+    const size_t chunks = gsi_ceil_div(rows, per_chunk);
     float *parts = gsi_step_new(t, (chunks + 1) * 2 * cols, sizeof *parts);
     if (!parts)
         return;
-    norm_loop l = {.k = &t->rows,
+    norm_loop l = {.k = t->rows,
                    .x = gsi_data(x),
                    .dy = gsi_grad(y),
                    .gamma = gsi_data(gamma),
@@ -164,14 +164,14 @@ void gsi_batchnorm_backward(gs_tape *t, gsi_op *record)
                    .cols = cols,
                    .per_chunk = per_chunk};
     gsi_over_rows(t, rows, cols, sums_chunk, &l, false);
-    t->rows.colsum(l.sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
-                   2 * cols);
-    gsi_draft to;
-    if (gsi_draft_begin(t, x, &to)) {
+    t->rows->colsum(l.sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
+                    2 * cols);
+    gsi_stage to;
+    if (gsi_stage_begin(t, x, &to)) {
         l.y = to.out;
         gsi_over_rows(t, rows, cols, backward_chunk, &l, x->dtype != GS_F32);
-        gsi_draft_end(t, x, &to);
+        gsi_stage_end(t, x, &to);
     }
-    gsi_give(t, gamma, l.sums, GS_F32);
-    gsi_give(t, beta, l.sums + cols, GS_F32);
+    gsi_accumulate(t, gamma, l.sums, GS_F32);
+    gsi_accumulate(t, beta, l.sums + cols, GS_F32);
 }

@@ -45,7 +45,7 @@ gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_
     gs_value *y = gsi_value(tape, table->dtype, 2, (const size_t[]){rows, cols});
     if (gsi_poisoned(y))
         return y;
-    gather_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(table), ids, cols};
+    gather_loop l = {tape->rows, gsi_out_of(y), gsi_data(table), ids, cols};
     gsi_over_rows(tape, rows, cols, gather_chunk, &l, false);
     embedding_op *op = gsi_record(tape, GS_OP_embedding, sizeof *op, y, table, NULL, NULL);
     if (op)
@@ -76,25 +76,25 @@ static uint32_t scatter_tile(void *arg, size_t first, size_t count, gsi_counts *
 static void scatter(gs_tape *t, float *table, gsi_in dy, const int32_t *ids, size_t rows,
                     size_t cols)
 {
-    scatter_loop l = {&t->rows, table, dy, ids, rows, cols};
-    /* by columns, so that no two threads add to one element; SIZE_MAX: a tile a chunk */
-    gsi_over_rows(t, gsi_parts(cols, TILE), SIZE_MAX, scatter_tile, &l, false);
+    scatter_loop l = {t->rows, table, dy, ids, rows, cols};
+    /* by columns, so that no two threads add to one element; SIZE_MAX: one tile per chunk */
+    gsi_over_rows(t, gsi_ceil_div(cols, TILE), SIZE_MAX, scatter_tile, &l, false);
 }
 
-/* Numbers the ids in the order of their first use: ids[i] is uses[places[i]]. Returns how many
- * there are. seen[words] is scratch. */
-static size_t number_ids(int32_t *places, int32_t *uses, int32_t *seen, const int32_t *ids,
+/* Numbers the ids in the order of their first use: ids[i] is uses[slots[i]]. Returns how many
+ * there are. slot_of[words] is workspace. */
+static size_t number_ids(int32_t *slots, int32_t *uses, int32_t *slot_of, const int32_t *ids,
                          size_t rows, size_t words)
 {
     size_t n = 0;
-    memset(seen, -1, words * sizeof *seen);
+    memset(slot_of, -1, words * sizeof *slot_of);
     for (size_t i = 0; i < rows; i++) {
-        int32_t *const place = &seen[ids[i]];
-        if (*place < 0) {
-            *place = (int32_t)n;
+        int32_t *const slot = &slot_of[ids[i]];
+        if (*slot < 0) {
+            *slot = (int32_t)n;
             uses[n++] = ids[i];
         }
-        places[i] = *place;
+        slots[i] = *slot;
     }
     return n;
 }
@@ -104,16 +104,16 @@ static void scatter_rounded(gs_tape *t, float *table_grad, const gs_value *table
                             const int32_t *ids, size_t rows)
 {
     const size_t words = table->shape[0], cols = table->shape[1];
-    int32_t *places = gsi_step_new(t, 2 * rows + words, sizeof *places), *uses = places + rows;
-    if (!places)
+    int32_t *slots = gsi_step_new(t, 2 * rows + words, sizeof *slots), *uses = slots + rows;
+    if (!slots)
         return;
-    const size_t n = number_ids(places, uses, uses + rows, ids, rows, words);
+    const size_t n = number_ids(slots, uses, uses + rows, ids, rows, words);
     float *sums = gsi_step_new(t, n * cols, sizeof *sums);
     void *rounded = gsi_step_new(t, n * cols, gsi_size_of(table->dtype));
     if (!sums || !rounded)
         return;
     memset(sums, 0, n * cols * sizeof *sums);
-    scatter(t, sums, dy, places, rows, cols);
+    scatter(t, sums, dy, slots, rows, cols);
     gsi_copy_array(t, (gsi_out){rounded, table->dtype, NULL}, (gsi_in){sums, GS_F32}, n * cols);
     scatter(t, table_grad, (gsi_in){rounded, table->dtype}, uses, n, cols);
 }
@@ -134,5 +134,5 @@ void gsi_embedding_backward(gs_tape *t, gsi_op *record)
     else
         scatter(t, sums, gsi_grad(y), op->ids, y->shape[0], table->shape[1]);
     if (!direct)
-        gsi_give(t, table, sums, GS_F32);
+        gsi_accumulate(t, table, sums, GS_F32);
 }

@@ -3,10 +3,7 @@
 
 static gs_matrix matrix(const gs_value *v, const void *data, size_t stride, int transposed)
 {
-    return (gs_matrix){.data = (void *)(uintptr_t)data,
-                       .dtype = v->dtype,
-                       .stride = stride,
-                       .transposed = transposed};
+    return (gs_matrix){.data = data, .dtype = v->dtype, .stride = stride, .transposed = transposed};
 }
 
 /* ---- linear: y [m, n] = x [m, k] w [n, k]^T + b [n] ---- */
@@ -18,7 +15,7 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
     w = gsi_operand(tape, GS_OP_linear, w);
     b = b ? gsi_operand(tape, GS_OP_linear, b) : NULL;
     if (gsi_poisoned(x) || gsi_poisoned(w) || (b && gsi_poisoned(b)))
-        return &tape->poison;
+        return &tape->poison.value;
     if (x->rank < 1 || w->rank < 1 || w->rank > 2 || x->shape[x->rank - 1] != w->shape[w->rank - 1])
         return gs_tape_fail(tape, GS_ESIZE, "linear: x is %s and w is %s", gsi_shape(sx, x),
                             gsi_shape(sw, w));
@@ -37,7 +34,7 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                  .batch = 1,
                  .a = matrix(x, x->data, k, 0),
                  .b = matrix(w, w->data, k, 1),
-                 .c = matrix(y, y->data, n, 0),
+                 .c = {gsi_node_of(y)->data, y->dtype, n, 0},
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
     gsi_product(tape, &g, false);
@@ -82,7 +79,7 @@ static gs_matrix batched(const gs_value *v, const void *data, size_t rows, size_
                          int transposed)
 {
     gs_matrix x = matrix(v, data, cols, transposed);
-    x.step = rows * cols;
+    x.batch_stride = rows * cols;
     return x;
 }
 
@@ -92,7 +89,7 @@ gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
     a = gsi_operand(tape, GS_OP_matmul, a);
     b = gsi_operand(tape, GS_OP_matmul, b);
     if (gsi_poisoned(a) || gsi_poisoned(b))
-        return &tape->poison;
+        return &tape->poison.value;
     const int r = a->rank;
     bool fits = r >= 2 && b->rank == r && a->shape[r - 1] == b->shape[r - 1 - !transposed];
     for (int i = 0; fits && i < r - 2; i++)
@@ -114,7 +111,7 @@ gs_value *gs_matmul(gs_tape *tape, gs_value *a, gs_value *b, int transposed)
                  .batch = a->count / (m * k),
                  .a = batched(a, a->data, m, k, 0),
                  .b = batched(b, b->data, b_rows, b_cols, transposed),
-                 .c = batched(y, y->data, m, n, 0)};
+                 .c = {gsi_node_of(y)->data, y->dtype, n, m * n}};
     gsi_product(tape, &g, false);
     matmul_op *op = gsi_record(tape, GS_OP_matmul, sizeof *op, y, a, b, NULL);
     if (op) {

@@ -27,8 +27,8 @@ static uint32_t softmax_chunk(void *arg, size_t first, size_t count, gsi_counts 
 
 gs_value *gs_softmax(gs_tape *tape, gs_value *x)
 {
-    if (!gsi_given(tape, GS_OP_softmax, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_softmax, x))
+        return &tape->poison.value;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0)
         return gs_tape_fail(tape, GS_ESIZE, "softmax: x has no last axis");
@@ -36,8 +36,7 @@ gs_value *gs_softmax(gs_tape *tape, gs_value *x)
                             x->shape);
     if (gsi_poisoned(y))
         return y;
-    loss_loop l = {
-        .k = &tape->rows, .y = {y->data, y->dtype, NULL}, .x = gsi_data(x), .cols = cols};
+    loss_loop l = {.k = tape->rows, .y = gsi_out_of(y), .x = gsi_data(x), .cols = cols};
     gsi_over_rows(tape, x->count / cols, cols, softmax_chunk, &l, false);
     if (gsi_record(tape, GS_OP_softmax, sizeof(gsi_op), y, x, NULL, NULL))
         gsi_keep(y);
@@ -48,12 +47,12 @@ void gsi_softmax_backward(gs_tape *t, gsi_op *op)
 {
     gs_value *y = op->out, *x = op->in[0];
     const size_t cols = x->shape[x->rank - 1];
-    gsi_draft to;
-    if (!gsi_draft_begin(t, x, &to))
+    gsi_stage to;
+    if (!gsi_stage_begin(t, x, &to))
         return;
-    loss_loop l = {.k = &t->rows, .y = to.out, .x = gsi_data(y), .dy = gsi_grad(y), .cols = cols};
+    loss_loop l = {.k = t->rows, .y = to.out, .x = gsi_data(y), .dy = gsi_grad(y), .cols = cols};
     gsi_over_rows(t, x->count / cols, cols, softmax_chunk, &l, x->dtype != GS_F32);
-    gsi_draft_end(t, x, &to);
+    gsi_stage_end(t, x, &to);
 }
 
 /* ---- cross entropy: the logits stay in the type they have, and no f32 copy is made ---- */
@@ -83,8 +82,8 @@ static uint32_t cross_entropy_chunk(void *arg, size_t first, size_t count, gsi_c
 
 gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targets)
 {
-    if (!gsi_given(tape, GS_OP_cross_entropy, logits))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_cross_entropy, logits))
+        return &tape->poison.value;
     const size_t cols = logits->rank ? logits->shape[logits->rank - 1] : 0;
     if (cols == 0 || !targets)
         return gs_tape_fail(tape, cols ? GS_ENULL : GS_ESIZE, "cross_entropy: %s",
@@ -97,8 +96,8 @@ gs_value *gs_cross_entropy(gs_tape *tape, gs_value *logits, const int32_t *targe
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *lse = gsi_step_new(tape, 2 * rows, sizeof *lse);
     if (gsi_poisoned(loss) || !lse)
-        return &tape->poison;
-    loss_loop l = {.k = &tape->rows,
+        return &tape->poison.value;
+    loss_loop l = {.k = tape->rows,
                    .x = gsi_data(logits),
                    .targets = targets,
                    .loss = lse + rows,
@@ -131,20 +130,20 @@ void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
     gs_value *logits = record->in[0];
     const size_t cols = logits->shape[logits->rank - 1];
     const float seed = *(const float *)record->out->grad;
-    gsi_draft to = {{logits->data, logits->dtype, NULL}, NULL};
+    gsi_node *root = gsi_node_of(gsi_root(logits));
+    gsi_stage to = {{root->data, logits->dtype, NULL}, NULL};
     /* Logits that the step made and no other backward reads. */
-    const bool in_place =
-        gsi_root(logits)->kept == 1 && !gsi_root(logits)->weight && !logits->buffer;
+    const bool in_place = root->kept == 1 && !root->value.weight && !gsi_node_of(logits)->buffer;
     if (op->gone) {
         gs_tape_fail(t, GS_ESTATE, "cross_entropy: its backward has run, and its logits are gone");
         return;
     }
     op->gone = in_place;
     if (in_place)
-        gsi_adopt(t, logits, logits->data);
-    else if (!gsi_draft_begin(t, logits, &to))
+        gsi_own(t, logits, root->data);
+    else if (!gsi_stage_begin(t, logits, &to))
         return;
-    loss_loop l = {.k = &t->rows,
+    loss_loop l = {.k = t->rows,
                    .y = to.out,
                    .x = gsi_data(logits),
                    .targets = op->targets,
@@ -153,7 +152,7 @@ void gsi_cross_entropy_backward(gs_tape *t, gsi_op *record)
                    .cols = cols};
     gsi_over_rows(t, logits->count / cols, cols, cross_entropy_chunk, &l, logits->dtype != GS_F32);
     if (!in_place)
-        gsi_draft_end(t, logits, &to);
+        gsi_stage_end(t, logits, &to);
 }
 
 /* ---- mean squared error ---- */
@@ -183,20 +182,20 @@ static uint32_t mse_chunk(void *arg, size_t first, size_t count, gsi_counts *cou
 gs_value *gs_mse(gs_tape *tape, gs_value *x, gs_value *y)
 {
     char sx[96], sy[96];
-    if (!gsi_given(tape, GS_OP_mse, x) || !gsi_given(tape, GS_OP_mse, y))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_mse, x) || !gsi_readable(tape, GS_OP_mse, y))
+        return &tape->poison.value;
     bool fits = x->rank == y->rank && x->count > 0;
     for (int i = 0; fits && i < x->rank; i++)
         fits = x->shape[i] == y->shape[i];
     if (!fits)
         return gs_tape_fail(tape, GS_ESIZE, "mse: x is %s and y is %s", gsi_shape(sx, x),
                             gsi_shape(sy, y));
-    const size_t per_chunk = gsi_chunk_rows(1), chunks = gsi_parts(x->count, per_chunk);
+    const size_t per_chunk = gsi_chunk_rows(1), chunks = gsi_ceil_div(x->count, per_chunk);
     gs_value *loss = gsi_value(tape, GS_F32, 0, NULL);
     float *parts = gsi_step_new(tape, chunks, sizeof *parts);
     if (gsi_poisoned(loss) || !parts)
-        return &tape->poison;
-    mse_loop l = {.k = &tape->rows,
+        return &tape->poison.value;
+    mse_loop l = {.k = tape->rows,
                   .a = gsi_data(x),
                   .b = gsi_data(y),
                   .parts = parts,
@@ -221,15 +220,15 @@ void gsi_mse_backward(gs_tape *t, gsi_op *op)
     const float factor = *(const float *)op->out->grad * (2 / (float)x->count);
     gs_value *const ends[] = {x, y};
     for (int i = 0; i < 2; i++) {
-        gsi_draft to;
-        if (!gsi_draft_begin(t, ends[i], &to))
+        gsi_stage to;
+        if (!gsi_stage_begin(t, ends[i], &to))
             continue;
-        mse_loop l = {.k = &t->rows,
+        mse_loop l = {.k = t->rows,
                       .dx = to.out,
                       .a = gsi_data(x),
                       .b = gsi_data(y),
                       .factor = i ? -factor : factor};
         gsi_over_rows(t, x->count, 1, mse_chunk, &l, ends[i]->dtype != GS_F32);
-        gsi_draft_end(t, ends[i], &to);
+        gsi_stage_end(t, ends[i], &to);
     }
 }

@@ -31,8 +31,8 @@ static uint32_t dropout_chunk(void *arg, size_t first, size_t count, gsi_counts 
 
 gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
 {
-    if (!gsi_given(tape, GS_OP_dropout, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_dropout, x))
+        return &tape->poison.value;
     if (!(p >= 0 && p <= 1))
         return gs_tape_fail(tape, GS_ERANGE, "dropout: p is %g, and must be from 0 to 1",
                             (double)p);
@@ -46,7 +46,7 @@ gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p)
     const uint64_t env = gsi_fpenv_enter();
     const gsi_dropout how = gsi_dropout_of(p, (uint64_t)key[1] << 32 | key[0], 0);
     gsi_fpenv_leave(env);
-    dropout_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), &how};
+    dropout_loop l = {tape->rows, gsi_out_of(y), gsi_data(x), &how};
     gsi_over_rows(tape, x->count, 1, dropout_chunk, &l, false);
     dropout_op *op = gsi_record(tape, GS_OP_dropout, sizeof *op, y, x, NULL, NULL);
     if (op)
@@ -58,12 +58,12 @@ void gsi_dropout_backward(gs_tape *t, gsi_op *record)
 {
     const dropout_op *op = (const dropout_op *)record;
     gs_value *x = record->in[0];
-    gsi_draft to;
-    if (!gsi_draft_begin(t, x, &to))
+    gsi_stage to;
+    if (!gsi_stage_begin(t, x, &to))
         return;
-    dropout_loop l = {&t->rows, to.out, gsi_grad(record->out), &op->how};
+    dropout_loop l = {t->rows, to.out, gsi_grad(record->out), &op->how};
     gsi_over_rows(t, x->count, 1, dropout_chunk, &l, x->dtype != GS_F32);
-    gsi_draft_end(t, x, &to);
+    gsi_stage_end(t, x, &to);
 }
 
 /* ---- fake quantisation ---- */
@@ -94,8 +94,8 @@ static uint32_t quant_chunk(void *arg, size_t first, size_t count, gsi_counts *c
 gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
                         int narrow)
 {
-    if (!gsi_given(tape, GS_OP_fake_quant, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_fake_quant, x))
+        return &tape->poison.value;
     if (!(amax >= 0) || isinf(amax) || bits < 2 || bits > 16)
         return gs_tape_fail(tape, GS_ERANGE, "fake_quant: amax is %g and bits are %d", (double)amax,
                             bits);
@@ -105,7 +105,7 @@ gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is
     const uint64_t env = gsi_fpenv_enter();
     const gsi_quant how = gsi_quant_of(amax, bits, is_unsigned, narrow);
     gsi_fpenv_leave(env);
-    quant_loop l = {&tape->rows, {y->data, y->dtype, NULL}, gsi_data(x), {NULL, x->dtype}, &how};
+    quant_loop l = {tape->rows, gsi_out_of(y), gsi_data(x), {NULL, x->dtype}, &how};
     gsi_over_rows(tape, x->count, 1, quant_chunk, &l, false);
     quant_op *op = gsi_record(tape, GS_OP_fake_quant, sizeof *op, y, x, NULL, NULL);
     if (op) {
@@ -119,10 +119,10 @@ void gsi_fake_quant_backward(gs_tape *t, gsi_op *record)
 {
     const quant_op *op = (const quant_op *)record;
     gs_value *x = record->in[0];
-    gsi_draft to;
-    if (!gsi_draft_begin(t, x, &to))
+    gsi_stage to;
+    if (!gsi_stage_begin(t, x, &to))
         return;
-    quant_loop l = {&t->rows, to.out, gsi_data(x), gsi_grad(record->out), &op->how};
+    quant_loop l = {t->rows, to.out, gsi_data(x), gsi_grad(record->out), &op->how};
     gsi_over_rows(t, x->count, 1, quant_chunk, &l, x->dtype != GS_F32);
-    gsi_draft_end(t, x, &to);
+    gsi_stage_end(t, x, &to);
 }

@@ -31,9 +31,9 @@ static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts 
 gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
 {
     char sx[96], sg[96], sb[96];
-    if (!gsi_given(tape, GS_OP_layernorm, x) || !gsi_given(tape, GS_OP_layernorm, gamma) ||
-        !gsi_given(tape, GS_OP_layernorm, beta))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_layernorm, x) || !gsi_readable(tape, GS_OP_layernorm, gamma) ||
+        !gsi_readable(tape, GS_OP_layernorm, beta))
+        return &tape->poison.value;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
     if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
         beta->count != cols)
@@ -44,9 +44,9 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
                             x->rank, x->shape);
     float *mean = gsi_step_new(tape, 2 * rows, sizeof *mean);
     if (gsi_poisoned(y) || !mean)
-        return &tape->poison;
-    norm_loop l = {.k = &tape->rows,
-                   .y = {y->data, y->dtype, NULL},
+        return &tape->poison.value;
+    norm_loop l = {.k = tape->rows,
+                   .y = gsi_out_of(y),
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
                    .beta = gsi_data(beta),
@@ -82,15 +82,15 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
     const layernorm_op *op = (const layernorm_op *)record;
     gs_value *y = record->out, *x = record->in[0], *gamma = record->in[1], *beta = record->in[2];
     const size_t cols = gamma->count, rows = x->count / cols, per_chunk = gsi_chunk_rows(cols);
-    const size_t chunks = gsi_parts(rows, per_chunk);
-    gsi_draft to = {{NULL, x->dtype, NULL}, NULL};
+    const size_t chunks = gsi_ceil_div(rows, per_chunk);
+    gsi_stage to = {{NULL, x->dtype, NULL}, NULL};
     float *parts = gsi_step_new(t, (2 * chunks + 2) * cols, sizeof *parts);
     void *unused = NULL; /* dx is computed even where nobody needs it: the first layer's norm */
-    if (!gsi_draft_begin(t, x, &to))
+    if (!gsi_stage_begin(t, x, &to))
         to.out.data = unused = gsi_step_new(t, x->count, gsi_size_of(x->dtype));
     if (!parts || !to.out.data)
         return;
-    norm_loop l = {.k = &t->rows,
+    norm_loop l = {.k = t->rows,
                    .y = to.out,
                    .x = gsi_data(x),
                    .dy = gsi_grad(y),
@@ -102,10 +102,10 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
                    .per_chunk = per_chunk};
     gsi_over_rows(t, rows, cols, backward_chunk, &l, !unused && x->dtype != GS_F32);
     float *sums = parts + 2 * chunks * cols; /* [2][cols] */
-    t->rows.colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
-                   2 * cols);
+    t->rows->colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
+                    2 * cols);
     if (!unused)
-        gsi_draft_end(t, x, &to);
-    gsi_give(t, gamma, sums, GS_F32);
-    gsi_give(t, beta, sums + cols, GS_F32);
+        gsi_stage_end(t, x, &to);
+    gsi_accumulate(t, gamma, sums, GS_F32);
+    gsi_accumulate(t, beta, sums + cols, GS_F32);
 }

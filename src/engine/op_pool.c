@@ -31,8 +31,8 @@ static uint32_t pool_chunk(void *arg, size_t first, size_t count, gsi_counts *co
 static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t stride)
 {
     char shape[96];
-    if (!gsi_given(t, kind, x))
-        return &t->poison;
+    if (!gsi_readable(t, kind, x))
+        return &t->poison.value;
     const size_t most = kind == GS_OP_max_pool ? 15 : 255;
     if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || x->shape[1] < kernel ||
         x->shape[2] < kernel)
@@ -51,8 +51,8 @@ static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t
         return y;
     uint8_t *from = NULL;
     if (kind == GS_OP_max_pool && !(from = gsi_step_new(t, y->count, 1)))
-        return &t->poison;
-    pool_loop l = {&t->rows, {y->data, y->dtype, NULL}, gsi_data(x), from, &how, false};
+        return &t->poison.value;
+    pool_loop l = {t->rows, gsi_out_of(y), gsi_data(x), from, &how, false};
     gsi_over_rows(t, x->shape[0] * how.out_height, how.out_width * how.channels, pool_chunk, &l,
                   false);
     pool_op *op = gsi_record(t, kind, sizeof *op, y, x, NULL, NULL);
@@ -67,13 +67,13 @@ static void pool_backward(gs_tape *t, gsi_op *record)
 {
     const pool_op *op = (const pool_op *)record;
     gs_value *x = record->in[0];
-    gsi_draft to;
-    if (!gsi_draft_begin(t, x, &to))
+    gsi_stage to;
+    if (!gsi_stage_begin(t, x, &to))
         return;
-    pool_loop l = {&t->rows, to.out, gsi_grad(record->out), op->from, &op->how, true};
+    pool_loop l = {t->rows, to.out, gsi_grad(record->out), op->from, &op->how, true};
     gsi_over_rows(t, x->shape[0] * op->how.height, op->how.width * op->how.channels, pool_chunk, &l,
                   x->dtype != GS_F32);
-    gsi_draft_end(t, x, &to);
+    gsi_stage_end(t, x, &to);
 }
 
 gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride)

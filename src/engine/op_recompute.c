@@ -26,9 +26,9 @@ typedef struct recompute_op {
     state before; /* the first run */
 } recompute_op;
 
-static state state_of(const gs_tape *t, const gs_value *x)
+static state state_of(const gs_tape *t, gs_value *x)
 {
-    return (state){t->last, t->dropouts, t->layer, t->layer_count, t->memory, x->low};
+    return (state){t->last, t->dropouts, t->layer, t->layer_count, t->memory, gsi_node_of(x)->low};
 }
 
 /* Back outside; what lies in the segment's arena stays until it is emptied. */
@@ -39,7 +39,7 @@ static void leave(gs_tape *t, gs_value *x, const state *before)
         gsi_max_size(t->inside.activations, all->activations - old->activations);
     t->inside.gradients = gsi_max_size(t->inside.gradients, all->gradients - old->gradients);
     t->memory = *old;
-    x->low = before->low;
+    gsi_node_of(x)->low = before->low;
     t->where = GSI_OUTSIDE;
 }
 
@@ -51,26 +51,25 @@ static void empty(gs_tape *t)
 
 gs_value *gs_recompute(gs_tape *tape, gs_value *x, gs_segment *run, const void *args, size_t size)
 {
-    if (!gsi_given(tape, GS_OP_recompute, x))
-        return &tape->poison;
+    if (!gsi_readable(tape, GS_OP_recompute, x))
+        return &tape->poison.value;
     if (!run || (size > 0 && !args))
         return gs_tape_fail(tape, GS_ENULL, "recompute: there is nothing to run, or no arguments");
     if (!tape->config.recompute || !tape->training || tape->where != GSI_OUTSIDE)
         return run(args, tape, x);
     const state before = state_of(tape, x);
     tape->where = GSI_FIRST_RUN;
-    x->low = NULL;
-    const gs_value *result = run(args, tape, x);
+    gsi_node_of(x)->low = NULL;
+    gs_value *result = run(args, tape, x);
     leave(tape, x, &before);
 
-    gs_value *y = &tape->poison;
-    if (gsi_given(tape, GS_OP_recompute, result) && tape->error.status == GS_OK)
+    gs_value *y = &tape->poison.value;
+    if (gsi_readable(tape, GS_OP_recompute, result) && tape->error.status == GS_OK)
         y = gsi_value(tape, result->dtype, result->rank, result->shape);
     if (!gsi_poisoned(y)) {
-        memcpy(y->data, result->data, y->count * gsi_size_of(y->dtype));
+        memcpy(gsi_node_of(y)->data, result->data, y->count * gsi_size_of(y->dtype));
         /* Whether a gradient is needed its result knows; x may need none. */
-        recompute_op *op = gsi_record(tape, GS_OP_recompute, sizeof *op, y,
-                                      (gs_value *)(uintptr_t)result, NULL, NULL);
+        recompute_op *op = gsi_record(tape, GS_OP_recompute, sizeof *op, y, result, NULL, NULL);
         void *copy = op ? gsi_step_new(tape, size, 1) : NULL;
         if (copy) {
             if (size > 0)
@@ -96,9 +95,9 @@ void gsi_recompute_backward(gs_tape *t, gsi_op *record)
     t->dropouts = op->before.dropouts;
     t->layer = op->before.layer;
     t->layer_count = op->before.layer_count;
-    x->low = NULL;
+    gsi_node_of(x)->low = NULL;
     gs_value *result = op->run(op->args, t, x);
-    if (gsi_given(t, GS_OP_recompute, result) && t->error.status == GS_OK) {
+    if (gsi_readable(t, GS_OP_recompute, result) && t->error.status == GS_OK) {
         gsi_share(t, result, record->out);
         gsi_backward(t, t->last);
     }
@@ -107,6 +106,6 @@ void gsi_recompute_backward(gs_tape *t, gsi_op *record)
     t->dropouts = before.dropouts;
     t->layer = before.layer;
     t->layer_count = before.layer_count;
-    gsi_rescue(t, x);
+    gsi_promote(t, x);
     empty(t);
 }

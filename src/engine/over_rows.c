@@ -42,7 +42,7 @@ gs_stats gsi_stats_of(const gsi_counts *c, uint32_t top, bool counted)
                       .nan = c->nan,
                       .zero = c->zero,
                       .subnormal = c->subnormal,
-                      .flushed = c->flushed,
+                      .underflow = c->underflow,
                       .amax = gsi_float(bad ? c->amax : top),
                       .bad_tensor = GS_NONE,
                       .bad_index = GS_NONE};
@@ -68,7 +68,7 @@ void gsi_over_rows(gs_tape *t, size_t rows, size_t cols, gsi_chunk_fn *body, voi
     gs_context *ctx = t->ctx;
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     loop l = {body, arg, rows, gsi_chunk_rows(cols), NULL, gradient && t->config.telemetry};
-    const size_t chunks = gsi_parts(rows, l.per_chunk);
+    const size_t chunks = gsi_ceil_div(rows, l.per_chunk);
     if (gradient) {
         l.slots = gsi_arena_new(&ctx->scratch, chunks, sizeof *l.slots);
         if (!l.slots) {

@@ -38,6 +38,11 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     if (!out || !ctx || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_tape_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_tape_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     if ((unsigned)config->mode >= GS_MODE_COUNT)
         return gsi_fail(&ctx->error, GS_ERANGE, "there is no mode %d", (int)config->mode);
     if (config->mode != GS_O0 && config->half != GS_F16 && config->half != GS_BF16)
@@ -46,7 +51,7 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
     *t = (gs_tape){.ctx = ctx, .config = *config, .next = *config, .layer = SIZE_MAX};
-    gsi_rows_init(&t->rows, ctx->cpu);
+    t->rows = &ctx->kernels.rows;
     gsi_arena_init(&t->arena, &ctx->heap);
     gsi_arena_init(&t->segment, &ctx->heap);
     gs_stats_init(&t->stats);
@@ -61,14 +66,21 @@ void gs_tape_free(gs_tape *tape)
     gsi_arena_free(&tape->arena);
     gsi_arena_free(&tape->segment);
     gsi_free(&tape->ctx->heap, tape->layers);
+    gsi_free(&tape->ctx->heap, tape->sums);
     gsi_free(&tape->ctx->heap, tape->fresh);
     gsi_free(&tape->ctx->heap, tape);
 }
 
-gs_status gs_tape_configure(gs_tape *tape, const gs_tape_config *config)
+gs_status gs_tape_set_config(gs_tape *tape, const gs_tape_config *config)
 {
     if (!config)
-        return GS_ENULL;
+        return gsi_fail(&tape->ctx->error, GS_ENULL, "a tape's config is NULL");
+    gs_tape_config today;
+    const gs_status status =
+        gsi_config(&today, sizeof today, config, "gs_tape_config", &tape->ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     if (config->mode != tape->config.mode || config->half != tape->config.half)
         return gsi_fail(&tape->ctx->error, GS_ESTATE, "a tape keeps its mode and its half type");
     tape->next = *config;
@@ -95,10 +107,10 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     gs_stats_init(&tape->stats);
 }
 
-gs_status gs_tape_status(const gs_tape *tape, gs_error *error)
+gs_status gs_tape_status(const gs_tape *tape)
 {
-    if (error && tape->error.status != GS_OK)
-        *error = tape->error;
+    if (tape->error.status != GS_OK)
+        tape->ctx->error = tape->error;
     return tape->error.status;
 }
 
@@ -111,7 +123,7 @@ gs_memory gs_tape_memory(const gs_tape *tape)
                        .peak = tape->arena.peak + tape->segment.peak};
 }
 
-void gs_tape_layer(gs_tape *tape, const char *name)
+void gs_tape_set_layer(gs_tape *tape, const char *name)
 {
     if (!tape->config.telemetry && !tape->exponents)
         return;
@@ -122,14 +134,21 @@ void gs_tape_layer(gs_tape *tape, const char *name)
     if (tape->layer_count == tape->layer_room) {
         const size_t room = tape->layer_room ? 2 * tape->layer_room : 64;
         gs_layer *layers = gsi_new(&tape->ctx->heap, room * sizeof *layers);
-        if (!layers) {
+        gs_exponents **sums = gsi_new(&tape->ctx->heap, room * sizeof *sums);
+        if (!layers || !sums) {
+            gsi_free(&tape->ctx->heap, layers);
+            gsi_free(&tape->ctx->heap, sums);
             gs_tape_fail(tape, GS_ENOMEM, "no memory for the statistics of layer %s", name);
             return;
         }
-        if (tape->layers)
+        if (tape->layers) {
             memcpy(layers, tape->layers, tape->layer_count * sizeof *layers);
+            memcpy(sums, tape->sums, tape->layer_count * sizeof *sums);
+        }
         gsi_free(&tape->ctx->heap, tape->layers);
+        gsi_free(&tape->ctx->heap, tape->sums);
         tape->layers = layers;
+        tape->sums = sums;
         tape->layer_room = room;
     }
     gs_exponents *exponents = NULL;
@@ -142,6 +161,7 @@ void gs_tape_layer(gs_tape *tape, const char *name)
         memset(exponents, 0, sizeof *exponents);
     }
     tape->layer = tape->layer_count++;
+    tape->sums[tape->layer] = exponents;
     gs_layer *layer = &tape->layers[tape->layer];
     *layer = (gs_layer){.name = name, .exponents = exponents};
     gs_stats_init(&layer->stats);
@@ -149,11 +169,12 @@ void gs_tape_layer(gs_tape *tape, const char *name)
 
 const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n)
 {
-    *n = tape->layer_count;
+    if (n)
+        *n = tape->layer_count;
     return tape->layer_count ? tape->layers : NULL;
 }
 
-void gs_tape_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
+void gs_tape_set_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
 
 /* ---- making values ---- */
 
@@ -166,10 +187,10 @@ gs_value *gs_tape_fail(gs_tape *t, gs_status status, const char *format, ...)
         vsnprintf(t->error.text, sizeof t->error.text, format, args);
         va_end(args);
     }
-    return &t->poison;
+    return &t->poison.value;
 }
 
-bool gsi_given(gs_tape *t, gs_op op, const gs_value *v)
+bool gsi_readable(gs_tape *t, gs_op op, const gs_value *v)
 {
     t->doing = gs_op_name(op);
     if (!v)
@@ -201,10 +222,11 @@ void *gsi_step_new(gs_tape *t, size_t count, size_t size)
 static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 {
     char text[96];
-    gs_value *v = gsi_step_new(t, 1, sizeof *v);
-    if (!v)
-        return &t->poison;
-    *v = (gs_value){.dtype = dtype, .rank = rank, .count = 1};
+    gsi_node *node = gsi_step_new(t, 1, sizeof *node);
+    if (!node)
+        return &t->poison.value;
+    *node = (gsi_node){.value = {.dtype = dtype, .rank = rank, .count = 1}};
+    gs_value *v = &node->value;
     bool fits = true;
     for (int i = 0; i < rank; i++) {
         v->shape[i] = shape[i];
@@ -218,11 +240,11 @@ static gs_value *bare_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *
 gs_value *gsi_value(gs_tape *t, gs_dtype dtype, int rank, const size_t *shape)
 {
     gs_value *v = bare_value(t, dtype, rank, shape);
-    if (v == &t->poison)
+    if (v == &t->poison.value)
         return v;
-    v->data = gsi_step_new(t, v->count, gsi_size_of(dtype));
+    v->data = gsi_node_of(v)->data = gsi_step_new(t, v->count, gsi_size_of(dtype));
     t->memory.activations += v->count * gsi_size_of(dtype);
-    return v->data ? v : &t->poison;
+    return v->data ? v : &t->poison.value;
 }
 
 /* Whether the caller's array can be used; NULL can. */
@@ -242,18 +264,18 @@ gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape,
     char text[96];
     tape->doing = "input";
     if (!usable(tape, "an input", data, dtype))
-        return &tape->poison;
+        return &tape->poison.value;
     if (rank < 0 || rank > 4 || (rank > 0 && !shape))
         return gs_tape_fail(tape, GS_ERANGE, "input: %d dimensions%s: 0 to 4 are possible", rank,
                             shape ? "" : " without sizes");
     gs_value *v = bare_value(tape, dtype, rank, shape);
-    if (v == &tape->poison)
+    if (v == &tape->poison.value)
         return v;
     if (v->count == 0)
         return gs_tape_fail(tape, GS_ESIZE, "input: %s is empty", gsi_shape(text, v));
     if (!data)
         return gs_tape_fail(tape, GS_ENULL, "input: %s has no data", gsi_shape(text, v));
-    v->data = (void *)(uintptr_t)data; /* never written: it needs no gradient and is no result */
+    v->data = data;
     return v;
 }
 
@@ -281,18 +303,18 @@ gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
     if (!usable(tape, name, weight->data, weight->dtype) ||
         (weight->copy && !usable(tape, name, weight->copy, weight->copy_dtype)) ||
         (weight->grad && !usable(tape, name, weight->grad, weight->grad_dtype)))
-        return &tape->poison;
+        return &tape->poison.value;
     const size_t shape[] = {weight->rows, weight->cols};
     const int vector = weight->rows == 1;
     gs_value *v = bare_value(tape, weight->dtype, 2 - vector, shape + vector);
-    if (v == &tape->poison)
+    if (v == &tape->poison.value)
         return v;
     if (v->count == 0 || !weight->data)
         return gs_tape_fail(tape, GS_ESIZE, "weight %s is empty", name);
     v->data = weight->data;
     v->weight = weight;
     v->needs_grad = tape->training && weight->grad;
-    if (tape->passed && v->needs_grad && tape->where != GSI_SECOND_RUN)
+    if (tape->ready && v->needs_grad && tape->where != GSI_SECOND_RUN)
         note_use(tape, weight);
     return v;
 }
@@ -317,40 +339,39 @@ void *gsi_record(gs_tape *t, gs_op op, size_t size, gs_value *out, gs_value *a, 
 
 /* ---- backward ---- */
 
-void gsi_tape_watch(gs_tape *t, gsi_passed_fn *passed, void *user)
+void gsi_tape_watch(gs_tape *t, gsi_ready_fn *ready, void *user)
 {
-    t->passed = passed;
-    t->passed_user = user;
+    t->ready = ready;
+    t->ready_user = user;
 }
 
-/* Everything newer than `op` has been passed. */
-static void pass_uses(gs_tape *t, const gsi_op *op)
+/* Everything newer than `op` has run backward. */
+static void report_ready(gs_tape *t, const gsi_op *op)
 {
-    if (!t->passed || t->error.status != GS_OK)
+    if (!t->ready || t->error.status != GS_OK)
         return;
     for (; t->uses && t->uses->since == op; t->uses = t->uses->before)
-        t->passed(t->passed_user, t->uses->weight);
-    t->passed(t->passed_user, NULL);
+        t->ready(t->ready_user, t->uses->weight);
+    t->ready(t->ready_user, NULL);
 }
 
 /* The histogram of d(out), which is complete now and will be gone soon. */
 static void add_exponents(gs_tape *t, const gsi_op *op)
 {
-    const gs_value *out = op->out;
+    gs_value *out = op->out;
     const gs_dtype stored = t->config.mode == GS_O0 ? GS_F32 : t->config.half;
-    if (op->layer == SIZE_MAX || out->dtype != stored || out->rank == 0 || out->alias ||
-        op->op == GS_OP_recompute)
+    if (op->layer == SIZE_MAX || out->dtype != stored || out->rank == 0 ||
+        gsi_node_of(out)->alias || op->op == GS_OP_recompute)
         return; /* the loss has the seed; what shows another's value has the other's gradient */
-    const gs_tensor grad = {out->grad, out->count, out->dtype, NULL, 0};
-    gs_exponents *sum = (gs_exponents *)(uintptr_t)t->layers[op->layer].exponents;
-    gsi_demand(t, gs_tensors_exponents(t->ctx, &grad, 1, sum, NULL));
+    const gs_tensor grad = gs_tensor_source(out->grad, out->count, out->dtype, NULL);
+    gsi_demand(t, gs_tensors_exponents(t->ctx, t->sums[op->layer], &grad, 1, NULL));
 }
 
 void gsi_backward(gs_tape *t, gsi_op *op)
 {
     for (; op && t->error.status == GS_OK; op = op->before) {
         gs_value *out = op->out;
-        pass_uses(t, op);
+        report_ready(t, op);
         if (!out->grad) /* nothing that leads to the loss */
             continue;
         t->layer = op->layer;
@@ -365,15 +386,15 @@ void gsi_backward(gs_tape *t, gsi_op *op)
 gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
 {
     if (tape->error.status != GS_OK)
-        return tape->error.status;
+        return gs_tape_status(tape);
     if (!loss || loss->count != 1 || loss->dtype != GS_F32 || !loss->needs_grad) {
         gs_tape_fail(tape, GS_ESTATE, "backward begins at an f32 scalar that depends on a weight");
-        return tape->error.status;
+        return gs_tape_status(tape);
     }
     const uint64_t env = gsi_fpenv_enter();
-    gsi_give(tape, loss, &seed, GS_F32);
+    gsi_accumulate(tape, loss, &seed, GS_F32);
     gsi_backward(tape, tape->last);
     gsi_fpenv_leave(env);
-    pass_uses(tape, NULL);
-    return tape->error.status;
+    report_ready(tape, NULL);
+    return gs_tape_status(tape);
 }

@@ -9,7 +9,7 @@
 
 typedef struct gsi_entry {
     gs_entry pub;
-    uint64_t item; /* bytes an element; 0 where the type has no whole number of them */
+    uint64_t item; /* bytes per element; 0 where the type has no whole number of them */
     bool swap;     /* big-endian in the file */
     struct gsi_member *member;
 } gsi_entry;
@@ -40,24 +40,24 @@ gs_status gsi_open_npz(gs_source *s, gs_error *error);
 void gsi_close_npz(gs_source *s);
 gs_status gsi_open_safetensors(gs_source *s, gs_error *error);
 
-/* "path: sentence", returns the status. */
+/* "path: error message", returns the status. */
 gs_status gsi_bad_file(const gs_source *s, gs_error *error, gs_status status, const char *format,
                        ...) GS_PRINTF(4, 5);
 gs_status gsi_no_memory(const gs_source *s, gs_error *error);
 
-/* Exactly n bytes from `offset`, or a sentence. */
+/* Exactly n bytes from `offset`, or an error message. */
 gs_status gsi_read_at(const gs_source *s, void *dst, size_t n, uint64_t offset, gs_error *error);
 
 /* Room for n entries, cleared. */
 bool gsi_new_entries(gs_source *s, size_t n);
 const char *gsi_keep_string(gs_source *s, const char *text, size_t length); /* NULL: no memory */
 
-/* GS_EFORMAT when two entries have one name. Needs 8 bytes an entry for a while. */
+/* GS_EFORMAT when two entries have one name. Needs 8 bytes per entry for a while. */
 gs_status gsi_check_names(gs_source *s, gs_error *error);
 
 bool gsi_utf8(const char *text, size_t length); /* valid, and without a NUL */
 
-/* A name fit for a sentence: control characters become '?', a long one is cut. */
+/* A name fit for an error message: control characters become '?', a long one is cut. */
 enum { GSI_SHOWN = 64 };
 const char *gsi_show(char out[GSI_SHOWN], const char *name, size_t length);
 

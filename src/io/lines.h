@@ -1,4 +1,4 @@
-/* A text file, a line at a time. */
+/* A text file, one line at a time. */
 #ifndef GSI_IO_LINES_H
 #define GSI_IO_LINES_H
 
@@ -14,12 +14,19 @@ typedef struct gsi_lines {
     char *path;
     char *text; /* the line, without its end */
     size_t length, room;
-    uint64_t number;
+    uint64_t number; /* from 1 */
+    bool is_whole;   /* the line ended with a newline */
+    bool is_long;    /* the rest of a line that is too long has not been read yet */
+    uint64_t bytes;  /* read so far */
+    char *buffer;    /* of the file */
+    size_t at, filled;
 } gsi_lines;
 
 gs_status gsi_lines_open(gsi_lines *lines, const char *path, const gs_alloc *alloc,
                          gs_error *error);
-/* *more is false at the end. A NUL or another control character but tab is refused. */
+/* *more is false at the end. GS_EFORMAT, GS_ESIZE: the line has a control character but tab, or is
+ * too long; the next call goes on behind it, or where it has no end with the next GSI_LINE_MAX
+ * bytes of it. */
 gs_status gsi_lines_next(gsi_lines *lines, bool *more, gs_error *error);
 void gsi_lines_close(gsi_lines *lines);
 

@@ -116,15 +116,15 @@ static bool open_temporary(gsi_replace *r)
 
 /* ---- writing ---- */
 
-enum { PIECE = 1 << 18 };   /* hashed, then written, while it is in the cache */
-enum { STRETCH = 8 << 20 }; /* sent to the disk while the next one is hashed */
+enum { PIECE = 1 << 18 }; /* hashed, then written, while it is in the cache */
+enum { CHUNK = 8 << 20 }; /* sent to the disk while the next one is hashed */
 
 /* The disk begins with what is written so far; the fsync at the end then has little left to wait
  * for. */
 static void start_disk(gsi_replace *r)
 {
 #if defined(__linux__)
-    if (r->hash.length - r->sent < STRETCH)
+    if (r->hash.length - r->sent < CHUNK)
         return;
     sync_file_range(r->fd, (off_t)r->sent, (off_t)(r->hash.length - r->sent),
                     SYNC_FILE_RANGE_WRITE);

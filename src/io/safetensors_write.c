@@ -8,7 +8,7 @@
 
 enum { MAX_HEADER = 100000000, PREFIX = 8 };
 
-static size_t size_of(gs_dtype dtype) { return gs_format_of(dtype)->bytes; }
+static size_t size_of(gs_dtype dtype) { return gs_dtype_format(dtype)->bytes; }
 
 /* ---- the order of the file ---- */
 

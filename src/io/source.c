@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ---- sentences ---- */
+/* ---- error messages ---- */
 
 gs_status gsi_bad_file(const gs_source *s, gs_error *error, gs_status status, const char *format,
                        ...)
@@ -262,7 +262,7 @@ static void swap_bytes(uint8_t *p, size_t count, size_t item)
         }
 }
 
-gs_status gs_source_read(gs_source *s, size_t i, uint64_t first, size_t count, void *dst,
+gs_status gs_source_read(void *dst, gs_source *s, size_t i, uint64_t first, size_t count,
                          gs_error *error)
 {
     if (i >= s->count)

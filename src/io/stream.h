@@ -20,7 +20,7 @@ gs_status gsi_stream_some(gsi_stream *stream, void *dst, size_t n, size_t *got, 
 /* Exactly n bytes: the end is an error. */
 gs_status gsi_stream_read(gsi_stream *stream, void *dst, size_t n, gs_error *error);
 
-/* For sentences. */
+/* For error messages. */
 const gsi_file *gsi_stream_file(const gsi_stream *stream);
 
 #endif

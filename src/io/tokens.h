@@ -1,4 +1,4 @@
-/* Token files of llm.c: 256 int32 (magic, version, tokens, zeros), then 16 bits a token, all
+/* Token files of llm.c: 256 int32 (magic, version, tokens, zeros), then 16 bits per token, all
  * little-endian. They may be larger than memory: tokens are read where they are asked for. */
 #ifndef GSI_IO_TOKENS_H
 #define GSI_IO_TOKENS_H

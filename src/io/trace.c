@@ -61,7 +61,7 @@ void gs_trace_close(gs_trace_file *file)
     gsi_free(&heap, file);
 }
 
-/* Where a sentence is about another line than the one that was read last. */
+/* Where an error message is about another line than the one that was read last. */
 static gsi_lines line_of(const gs_trace_file *file, int word)
 {
     gsi_lines lines = file->lines;
@@ -104,7 +104,7 @@ static gs_status read_runs(gs_trace_file *file, gs_error *error)
                       sizeof *file->runs))
             return gsi_lines_fail(&file->lines, error, GS_ENOMEM, "out of memory");
         file->runs[t->run_count++] = run;
-        sum += run; /* at most 2^23 runs a line, of 2^30 each */
+        sum += run; /* at most 2^23 runs per line, of 2^30 each */
     }
     t->runs = file->runs;
     if (sum != t->steps)
@@ -221,6 +221,7 @@ static void walk_begin(walk *w, const gs_trace *trace)
 {
     *w = (walk){.trace = trace, .step = UINT64_MAX};
     gs_scaler_init_params(&w->scaler, &trace->params, NULL);
+    w->scaler.rules.lowest = w->scaler.rules.highest = (double)NAN; /* the machine as it is */
     w->left = trace->run_count ? trace->runs[0] : 0;
 }
 
@@ -242,7 +243,7 @@ static bool same(double a, double b) { return a == b || (isnan(a) && isnan(b)); 
 
 static bool walk_moved(const walk *w) { return !same(w->before, gs_scaler_scale(&w->scaler)); }
 
-gs_status gs_trace_write(FILE *to, const gs_trace *trace)
+gs_status gs_trace_write(FILE *to, const gs_trace *trace, gs_error *error)
 {
     walk w;
     char number[GSI_WORD];
@@ -270,7 +271,8 @@ gs_status gs_trace_write(FILE *to, const gs_trace *trace)
         fputc('\n', to);
     }
     fputs("end\n", to);
-    return ferror(to) ? GS_EIO : GS_OK;
+    return ferror(to) ? gsi_fail(error, GS_EIO, "trace %.60s could not be written", trace->name)
+                      : GS_OK;
 }
 
 /* ---- comparing ---- */

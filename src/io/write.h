@@ -4,6 +4,7 @@
 #ifndef GSI_IO_WRITE_H
 #define GSI_IO_WRITE_H
 
+#include "io/folder.h"
 #include "io/io.h"
 
 /* ---- hash.c ---- */
@@ -21,8 +22,6 @@ uint64_t gsi_hash_end(const gsi_hash *hash);
 
 /* ---- replace.c ---- */
 
-enum { GSI_PATH = 4096 };
-
 /* A file that is written beside `path` under a temporary name and takes its place at the end. */
 typedef struct gsi_replace {
     int fd;
@@ -31,7 +30,7 @@ typedef struct gsi_replace {
     uint64_t sent; /* bytes that the disk has been told to take */
 } gsi_replace;
 
-/* begin, any number of writes, then end. A call that fails leaves its sentence, removes the
+/* begin, any number of writes, then end. A call that fails leaves its error message, removes the
  * temporary file, and no other is to follow. */
 gs_status gsi_replace_begin(gsi_replace *r, const char *path, gs_error *error);
 gs_status gsi_replace_write(gsi_replace *r, const void *data, size_t n, gs_error *error);
@@ -59,6 +58,7 @@ typedef struct gsi_tensor {
     int rank;
     uint64_t shape[2], count;
     uint64_t at; /* of its first byte among the data; set by gsi_safetensors_header */
+    size_t tag;  /* the caller's own: sorting leaves it with the tensor */
 } gsi_tensor;
 
 /* The last tensor of every file, type U8: the hash of all bytes before it, little-endian. */

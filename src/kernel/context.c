@@ -3,30 +3,33 @@
 /* Of a caller's parallel-for that does not say: scratch that no body touches costs little. */
 enum { WORKERS_UNKNOWN = 16 };
 
-gs_status gs_context_create(gs_context **out, const gs_config *config)
+gs_status gs_context_create(gs_context **out, const gs_config *config, gs_error *error)
 {
-    const gs_config defaults = {0};
+    gs_config today = {.size = sizeof today};
     if (!out)
-        return GS_ENULL;
+        return gsi_fail(error, GS_ENULL, "there is no place for a context");
     *out = NULL;
-    if (!config)
-        config = &defaults;
+    gs_status status =
+        config ? gsi_config(&today, sizeof today, config, "gs_config", error) : GS_OK;
+    if (status != GS_OK)
+        return status;
+    config = &today;
 
     gsi_heap heap;
     gsi_heap_init(&heap, &config->alloc);
     gs_context *ctx = gsi_new(&heap, sizeof *ctx);
     if (!ctx)
-        return GS_ENOMEM;
+        return gsi_fail(error, GS_ENOMEM, "no memory for a context");
     *ctx = (gs_context){.heap = heap, .parallel = config->parallel};
     gsi_arena_init(&ctx->scratch, &ctx->heap);
     ctx->cpu = gs_cpu_detect() & ~config->without_cpu;
     gsi_kernels_init(&ctx->kernels, ctx->cpu);
-    gsi_optim_kernels_init(&ctx->optim, ctx->cpu);
     if (!ctx->parallel.run) {
-        const gs_status status = gsi_pool_create(&ctx->pool, &ctx->heap, config->threads);
+        status = gsi_pool_create(&ctx->pool, &ctx->heap, config->threads);
         if (status != GS_OK) {
             gs_context_free(ctx);
-            return status;
+            return gsi_fail(error, status, "a pool of %u threads (0: one per CPU; at most %d): %s",
+                            config->threads, GSI_MAX_THREADS, gs_status_meaning(status));
         }
         ctx->parallel = gsi_pool_parallel(ctx->pool);
     }

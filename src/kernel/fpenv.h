@@ -1,6 +1,6 @@
 /* The default floating-point environment (nearest even, subnormals kept) around a kernel, so that a
  * caller's rounding mode or flush-to-zero, perhaps set by a library built with -ffast-math, changes
- * no bit. Costs some 20 cycles a chunk. */
+ * no bit. Costs some 20 cycles per chunk. */
 #ifndef GSI_KERNEL_FPENV_H
 #define GSI_KERNEL_FPENV_H
 
@@ -49,7 +49,7 @@ static inline uint64_t gsi_fpenv_enter(void)
 }
 
 /* Nearest even, subnormals flushed: for kernels whose results do not depend on it, only their speed
- * (kernel/optim.h). */
+ * (kernel/optim/optim.h). */
 static inline uint64_t gsi_fpenv_enter_flush(void)
 {
     const uint64_t saved = gsi_fpenv_read();

@@ -1,6 +1,7 @@
-/* THE definition of every conversion: one function that narrows an f32, one that widens to it,
- * and the rows that make a format of them. Everything else, SIMD above all, must agree bit for
- * bit. Inline, so that a constant row leaves straight-line integer code. */
+/* THE definition of every conversion: one function that narrows an f32, to nearest even or with
+ * stochastic rounding, one that widens to it, and the rows that make a format of them. Everything
+ * else, SIMD above all, must agree bit for bit. Inline, so that a constant row leaves straight-line
+ * integer code. */
 #ifndef GSI_NUM_CONVERT_H
 #define GSI_NUM_CONVERT_H
 
@@ -66,6 +67,7 @@ static inline uint32_t gsi_narrow(uint32_t u, gsi_row f, int random, bool satura
 
     uint32_t code;
     if (random != GSI_NEAREST && base + kept < f.max_code) {
+        /* stochastic rounding: add 16 random bits below the cut */
         const uint32_t fixed =
             cut <= 16 ? significand << (16 - cut) : significand >> (cut < 47 ? cut - 16 : 31);
         code = base + ((fixed + (uint32_t)random) >> 16);
@@ -102,7 +104,11 @@ static inline uint32_t gsi_widen(uint32_t code, gsi_row f)
 
 /* ---- arrays of f32, f16 or bf16 ---- */
 
-static inline size_t gsi_size_of(gs_dtype type) { return type == GS_F32 ? 4 : 2; }
+/* f64, too: some passes take it. */
+static inline size_t gsi_size_of(gs_dtype type)
+{
+    return type == GS_F32 ? 4 : type == GS_F64 ? 8 : 2;
+}
 
 static inline gsi_row gsi_row_of(gs_dtype half)
 {

@@ -7,19 +7,19 @@ static const gs_format formats[] = {
 #undef X
 };
 
-const gs_format *gs_format_of(gs_dtype dtype)
+const gs_format *gs_dtype_format(gs_dtype dtype)
 {
     return (unsigned)dtype < GS_DTYPE_COUNT ? &formats[dtype] : NULL;
 }
 
-gs_status gs_dtype_parse(gs_dtype *out, const char *name)
+gs_status gs_dtype_parse(gs_dtype *out, const char *name, gs_error *error)
 {
     for (unsigned i = 0; name && i < GS_DTYPE_COUNT; i++)
         if (strcmp(name, formats[i].name) == 0) {
             *out = (gs_dtype)i;
             return GS_OK;
         }
-    return GS_ENAME;
+    return gsi_fail(error, GS_ENAME, "there is no data type %.60s", name ? name : "without a name");
 }
 
 uint16_t gs_f32_to_f16(float x)

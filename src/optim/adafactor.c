@@ -19,7 +19,7 @@ enum { TILE = 1024 }; /* rows and columns: partial sums take 1/128 of the gradie
 
 bool gsi_is_factored(const gs_weight *w) { return w->rows >= LEAST && w->cols >= LEAST; }
 
-static size_t tiles_over(size_t length) { return gsi_parts(length, TILE); }
+static size_t tiles_over(size_t length) { return gsi_ceil_div(length, TILE); }
 
 gs_status gsi_adafactor_create(gs_optim *o)
 {
@@ -81,11 +81,13 @@ static void squares_tile(void *arg, size_t i)
     const size_t rows = w->rows - top < TILE ? w->rows - top : TILE;
     const size_t cols = w->cols - left < TILE ? w->cols - left : TILE;
     double *const row_sums = sums_of(o, i), *const col_sums = row_sums + TILE;
+    if (!gsi_has_grad(o, t))
+        return;
 
     const uint64_t env = gsi_fpenv_enter_flush();
     memset(col_sums, 0, TILE * sizeof *col_sums);
     for (size_t r = 0; r < rows; r++)
-        row_sums[r] = gsi_squares_for(&o->ctx->optim, w->grad_dtype)(
+        row_sums[r] = o->ctx->kernels.optim.squares[w->grad_dtype](
             col_sums, gsi_tensor_at(&o->grads[t], (top + r) * w->cols + left), cols, &u->factor);
     gsi_fpenv_leave(env);
 }
@@ -101,7 +103,7 @@ static void update_factors(const gsi_update *u, size_t t)
     float *const col = gsi_slot_of(o, t, GS_SLOT_COL)->data;
     float *const by_row = o->factor.row + o->factor.row_at[t];
     float *const by_col = o->factor.col + o->factor.col_at[t];
-    const double beta = (double)u->adam.beta2, rest = (double)u->adam.rest2;
+    const double beta = (double)o->own[t].beta2, rest = (double)o->own[t].rest2;
     double total = 0;
     for (size_t r = 0; r < w->rows; r++) {
         double sum = 0;
@@ -123,9 +125,9 @@ static void update_factors(const gsi_update *u, size_t t)
 
 /* ---- norms and step ---- */
 
-/* A stretch of a row. */
+/* The part of a span that lies in one row. */
 typedef struct segment {
-    size_t at, count; /* in the stretch */
+    size_t at, count; /* in the span */
     const float *col;
     float row;
 } segment;
@@ -149,15 +151,18 @@ static void norms_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, g
     const gs_optim *o = u->optim;
     const gs_dtype grad = o->grads[at.t].dtype;
     if (o->factor.tiles[at.t].down == 0) {
-        gsi_lamb_for(&o->ctx->optim, grad)(&r->norms, s, at.count, &u->adam);
+        gsi_adam set = u->adam;
+        set.beta2 = o->own[at.t].beta2;
+        set.rest2 = o->own[at.t].rest2;
+        o->ctx->kernels.optim.lamb[grad](&r->norms, s, at.count, &set);
         return;
     }
     gsi_fpenv_write(GSI_FPENV_DEFAULT); /* a scan is defined so */
-    o->ctx->kernels.scan_f32(&r->norms.weight, s->weight, at.count);
+    o->ctx->kernels.pass.scan[GS_F32](&r->norms.weight, s->weight, at.count);
     gsi_fpenv_write(GSI_FPENV_FLUSH);
     for (size_t i = 0; i < at.count;) {
         const segment part = segment_at(o, at, i);
-        r->norms.direction += gsi_factored_for(&o->ctx->optim, grad)(
+        r->norms.direction += o->ctx->kernels.optim.factored[grad](
             part.col, part.row, grad_at(o, s, at.t, i), part.count, &u->factor);
         i += part.count;
     }
@@ -167,12 +172,12 @@ static void step_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gs
 {
     const gs_optim *o = u->optim;
     const gs_dtype grad = o->grads[at.t].dtype;
-    const double alpha = (double)o->alpha[at.t], decay = gsi_decay_of(o, at.t);
+    const double alpha = (double)o->alpha[at.t], decay = o->own[at.t].decay;
     if (o->factor.tiles[at.t].down == 0) {
         gsi_adam set = u->adam;
         set.unbias = o->factor.shrink[at.t];
         set.l2 = gsi_setting(decay);
-        r->top = o->ctx->optim.lamb_step(s, at.count, &set, o->alpha[at.t]);
+        r->top = o->ctx->kernels.optim.lamb_step(s, at.count, &set, o->alpha[at.t]);
         return;
     }
     gsi_factor set = u->factor;
@@ -185,27 +190,29 @@ static void step_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gs
         row.copy = s->copy ? s->copy + i : NULL;
         row.grad = grad_at(o, s, at.t, i);
         const uint32_t top =
-            gsi_factor_step_for(&o->ctx->optim, grad)(&row, part.col, part.row, part.count, &set);
+            o->ctx->kernels.optim.factor_step[grad](&row, part.col, part.row, part.count, &set);
         r->top = top > r->top ? top : r->top;
         i += part.count;
     }
 }
 
-static void norms_chunk(void *u, size_t i) { gsi_stretch(u, i, GSI_MOMENTS, norms_kernel); }
-static void step_chunk(void *u, size_t i) { gsi_stretch(u, i, GSI_WEIGHTS, step_kernel); }
+static void norms_chunk(void *u, size_t i) { gsi_run_chunk(u, i, GSI_MOMENTS, norms_kernel); }
+static void step_chunk(void *u, size_t i) { gsi_run_chunk(u, i, GSI_WEIGHTS, step_kernel); }
 
 void gsi_adafactor_apply(gsi_update *u)
 {
     gs_optim *o = u->optim;
     const gs_optim_config *c = &o->config;
     const gs_parallel *parallel = &o->ctx->parallel;
-    const double rest = pow((double)u->t, -c->factor_decay);
+    for (size_t t = 0; t < o->n; t++) {
+        const double rest = pow((double)o->own[t].steps + 1, -c->factor_decay);
+        o->own[t].beta2 = gsi_setting(1 - rest);
+        o->own[t].rest2 = gsi_setting(rest);
+    }
     u->factor = (gsi_factor){gsi_setting(u->unscale), u->limit, c->factor_eps, 0, 1};
     u->adam = (gsi_adam){.unscale = gsi_setting(u->unscale),
                          .limit = u->limit,
                          .rest1 = 1,
-                         .beta2 = gsi_setting(1 - rest),
-                         .rest2 = gsi_setting(rest),
                          .root = 1,
                          .unbias = 1,
                          .eps = gsi_setting(sqrt(c->factor_eps)),
@@ -213,14 +220,15 @@ void gsi_adafactor_apply(gsi_update *u)
 
     parallel->run(parallel->user, o->factor.n_tiles, squares_tile, u);
     for (size_t t = 0; t < o->n; t++)
-        if (o->factor.tiles[t].down > 0)
+        if (o->factor.tiles[t].down > 0 && gsi_has_grad(o, t))
             update_factors(u, t);
     gsi_for_chunks(u, norms_chunk);
     for (size_t t = 0; t < o->n; t++) {
         const gsi_norms norms = gsi_fold_norms(o, t);
         const double count = (double)(o->data[t].count ? o->data[t].count : 1);
         const double size = sqrt(norms.weight / count), rms = sqrt(norms.direction / count);
-        o->alpha[t] = gsi_setting(u->lr * (size > c->factor_least ? size : c->factor_least));
+        o->alpha[t] =
+            gsi_setting(gsi_lr_of(u, t) * (size > c->factor_least ? size : c->factor_least));
         o->factor.shrink[t] = gsi_setting(rms > c->factor_clip ? c->factor_clip / rms : 1);
     }
     gsi_for_chunks(u, step_chunk);

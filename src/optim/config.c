@@ -116,10 +116,16 @@ gs_status gs_optim_config_init(gs_optim_config *config, const char *kind, gs_err
         return gsi_fail(error, GS_ENAME,
                         "there is no optimizer %s: sgd, adam, adamw, lamb and adafactor exist",
                         kind ? kind : "NULL");
-    *config = defaults[k];
-    config->schedule.every = 1;
-    config->schedule.gamma = 1;
-    config->clear_grads = 1;
+    gs_optim_config next;
+    const gs_status status = gsi_config(&next, sizeof next, config, "gs_optim_config", error);
+    if (status != GS_OK)
+        return status;
+    next = defaults[k];
+    next.schedule.every = 1;
+    next.schedule.gamma = 1;
+    next.clear_grads = 1;
+    next.size = config->size;
+    memcpy(config, &next, next.size); /* no more than the caller's header has */
     return GS_OK;
 }
 
@@ -167,16 +173,22 @@ gs_status gs_optim_config_set(gs_optim_config *config, const char *list, gs_erro
 {
     if (!config || !list)
         return gsi_fail(error, GS_ENULL, "the settings are NULL");
-    gs_optim_config next = *config;
+    gs_optim_config next, before;
     char key[GSI_WORD], value[GSI_WORD];
-    gs_status status = GS_OK;
+    gs_status status = gsi_config(&next, sizeof next, config, "gs_optim_config", error);
+    before = next;
     while (status == GS_OK && gsi_next_pair(&list, key, value))
         status = key[0] ? set_one(&next, key, value, error)
                         : gsi_fail(error, GS_EFORMAT, "'%s' is not key=value", value);
     if (status == GS_OK)
         status = gs_optim_config_check(&next, error);
+    const size_t size = config->size;
+    if (status == GS_OK &&
+        memcmp((char *)&next + size, (char *)&before + size, sizeof next - size) != 0)
+        status = gsi_fail(error, GS_EVERSION, "a setting is newer than the program's optim.h");
+    next.size = size;
     if (status == GS_OK)
-        *config = next;
+        memcpy(config, &next, size);
     return status;
 }
 
@@ -216,6 +228,11 @@ gs_status gs_optim_config_check(const gs_optim_config *config, gs_error *error)
 {
     if (!config)
         return gsi_fail(error, GS_ENULL, "the settings are NULL");
+    gs_optim_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_optim_config", error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     if ((unsigned)config->kind >= GS_OPTIM_COUNT)
         return gsi_fail(error, GS_ENAME, "there is no optimizer number %d", (int)config->kind);
     for (size_t i = 0; i < GSI_COUNT(settings); i++) {
@@ -229,7 +246,7 @@ gs_status gs_optim_config_check(const gs_optim_config *config, gs_error *error)
                 return gsi_fail(error, GS_ERANGE, "%s has no value number %u", s->key, word);
         } else if (!s->count) {
             memcpy(&x, field, sizeof x);
-            const gs_status status = check_number(s, x, error);
+            status = check_number(s, x, error);
             if (status != GS_OK)
                 return status;
         }

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(gs_dtype type) { return type == GS_F16 || type == GS_BF16; }
-
-double gsi_decay_of(const gs_optim *o, size_t t)
-{
-    return o->weights[t].flags & GS_NO_DECAY ? 0 : o->config.weight_decay;
-}
-
 /* ---- checks ---- */
 
 static gs_status check_weight(gs_context *ctx, const gs_weight *w, size_t t)
@@ -22,20 +15,21 @@ static gs_status check_weight(gs_context *ctx, const gs_weight *w, size_t t)
     if (!gsi_mul_size(&count, w->rows, w->cols))
         return gsi_fail(&ctx->error, GS_ESIZE, "weight %s is too large: %zu x %zu", w->name,
                         w->rows, w->cols);
-    if (w->copy && w->dtype != GS_F32)
+    if (w->copy && w->copy_dtype != GS_F32 && !gsi_is_half(w->copy_dtype))
+        return gsi_fail(&ctx->error, GS_EDTYPE, "the copy of weight %s is none of f32, f16, bf16",
+                        w->name);
+    if (w->copy && w->copy_dtype != GS_F32 && w->dtype != GS_F32)
         return gsi_fail(&ctx->error, GS_EDTYPE,
                         "weight %s has a copy: only f32 weights are copied to a half type",
                         w->name);
-    if (w->copy && !is_half(w->copy_dtype))
-        return gsi_fail(&ctx->error, GS_EDTYPE, "the copy of weight %s is neither f16 nor bf16",
+    if (count > 0 && !w->grad && !(w->flags & GS_LATE_GRAD))
+        return gsi_fail(&ctx->error, GS_ENULL,
+                        "weight %s has no gradient: GS_LATE_GRAD says that it comes later",
                         w->name);
-    if (count > 0 && !w->grad)
-        return gsi_fail(&ctx->error, GS_ENULL, "weight %s has no gradient", w->name);
     return GS_OK;
 }
 
-/* Every array of the list: sound, and none of them any part of another. */
-static gs_status check_arrays(gs_context *ctx, const gs_weight *list, size_t n)
+gs_status gsi_check_arrays(gs_context *ctx, const gs_weight *list, const gs_tensor *grads, size_t n)
 {
     size_t total;
     if (!gsi_mul_size(&total, n, 3))
@@ -50,7 +44,9 @@ static gs_status check_arrays(gs_context *ctx, const gs_weight *list, size_t n)
         const gs_weight *w = &list[t];
         const size_t count = w->rows * w->cols;
         arrays[k++] = (gs_tensor){w->data, count, w->dtype, w->name, 0};
-        arrays[k++] = (gs_tensor){w->grad, count, w->grad_dtype, w->name, 0};
+        const gs_tensor grad = grads ? grads[t] : (gs_tensor){w->grad, count, w->grad_dtype, 0, 0};
+        if (grad.data || !grads)
+            arrays[k++] = (gs_tensor){grad.data, grad.data ? count : 0, grad.dtype, w->name, 0};
         if (w->copy)
             arrays[k++] = (gs_tensor){w->copy, count, w->copy_dtype, w->name, 0};
     }
@@ -105,7 +101,7 @@ static gs_status check_all(gs_context *ctx, const gs_weight *list, size_t n,
     if (status == GS_OK)
         status = check_names(ctx, list, n);
     if (status == GS_OK)
-        status = check_arrays(ctx, list, n);
+        status = gsi_check_arrays(ctx, list, NULL, n);
     return status;
 }
 
@@ -127,7 +123,7 @@ static size_t slot_count(const gs_optim *o, size_t t, gs_slot slot, gs_dtype *ty
     case GS_SLOT_V:
         return c->kind == GS_SGD || factored ? 0 : count;
     case GS_SLOT_REST:
-        return c->rounding == GS_ROUND_KAHAN && is_half(w->dtype) ? count : 0;
+        return c->rounding == GS_ROUND_KAHAN && gsi_is_half(w->dtype) ? count : 0;
     case GS_SLOT_EMA:
         return c->ema > 0 ? count : 0;
     case GS_SLOT_ROW:
@@ -139,7 +135,7 @@ static size_t slot_count(const gs_optim *o, size_t t, gs_slot slot, gs_dtype *ty
     }
 }
 
-/* One block a slot, in which every weight starts at a line. */
+/* One block per slot, in which every weight starts at a cache line. */
 static gs_status new_slots(gs_optim *o)
 {
     enum { STEP = 32 };
@@ -151,7 +147,7 @@ static gs_status new_slots(gs_optim *o)
             *gsi_slot_of(o, t, (gs_slot)k) =
                 (gs_tensor){(void *)(uintptr_t)bytes, count, type, o->weights[t].name, 0};
             /* no larger than the weight itself, which is there, twice */
-            bytes += gsi_parts(count, STEP) * STEP * gsi_size_of(type);
+            bytes += gsi_ceil_div(count, STEP) * STEP * gsi_size_of(type);
         }
         if (bytes == 0)
             continue;
@@ -165,6 +161,11 @@ static gs_status new_slots(gs_optim *o)
         }
     }
     return GS_OK;
+}
+
+static double decay_of(const gs_optim_config *c, const gs_weight *w)
+{
+    return w->flags & GS_NO_DECAY ? 0 : c->weight_decay;
 }
 
 static bool new_lists(gs_optim *o, const gs_weight *list)
@@ -185,8 +186,9 @@ static bool new_lists(gs_optim *o, const gs_weight *list)
     o->cut.starts = gsi_new(heap, (o->n + 1) * sizeof *o->cut.starts);
     o->results = gsi_new(heap, chunks * sizeof *o->results);
     o->alpha = gsi_new(heap, o->n * sizeof *o->alpha);
-    if (!o->weights || !o->alpha || !o->data || !o->grads || !o->slots || !o->cut.starts ||
-        !o->results)
+    o->own = gsi_new(heap, o->n * sizeof *o->own);
+    if (!o->weights || !o->alpha || !o->own || !o->data || !o->grads || !o->slots ||
+        !o->cut.starts || !o->results)
         return false;
 
     char *name = (char *)(o->weights + o->n);
@@ -196,10 +198,14 @@ static bool new_lists(gs_optim *o, const gs_weight *list)
         o->weights[t] = list[t];
         o->weights[t].name = name;
         o->data[t] = (gs_tensor){list[t].data, count, list[t].dtype, name, 0};
-        o->grads[t] = (gs_tensor){list[t].grad, count, list[t].grad_dtype, name, 0};
+        o->grads[t] =
+            (gs_tensor){list[t].grad, list[t].grad ? count : 0, list[t].grad_dtype, name, 0};
+        o->missing |= !gsi_has_grad(o, t);
+        o->own[t] = (gsi_weight_own){.lr_factor = 1, .decay = decay_of(&o->config, &list[t])};
         name += length;
     }
-    gsi_cut_into(&o->cut, o->data, o->n, o->cut.starts);
+    o->most_decay = o->config.weight_decay;
+    gsi_cut_into(&o->cut, o->data, o->data, o->n, o->cut.starts);
     memset(o->slots, 0, o->n * GS_SLOT_COUNT * sizeof *o->slots);
     return true;
 }
@@ -216,12 +222,13 @@ gs_status gs_optim_create(gs_optim **out, gs_context *ctx, const gs_weight *list
     gs_optim *o = gsi_new(&ctx->heap, sizeof *o);
     if (!o)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for an optimizer");
-    *o = (gs_optim){.ctx = ctx, .config = *config, .n = n};
+    *o = (gs_optim){.ctx = ctx, .n = n};
+    gsi_config(&o->config, sizeof o->config, config, "gs_optim_config", NULL); /* it was checked */
     if (!new_lists(o, list))
         status = gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a list of %zu weights", n);
     if (status == GS_OK)
         status = new_slots(o);
-    if (status == GS_OK && config->kind == GS_ADAFACTOR)
+    if (status == GS_OK && o->config.kind == GS_ADAFACTOR)
         status = gsi_adafactor_create(o);
     if (status != GS_OK) {
         gs_optim_free(o);
@@ -238,55 +245,17 @@ void gs_optim_free(gs_optim *o)
     gsi_heap *heap = &o->ctx->heap;
     for (int k = 0; k < GS_SLOT_COUNT; k++)
         gsi_free(heap, o->blocks[k]);
-    void *const rest[] = {o->weights,    o->data,    o->grads, o->slots,
-                          o->cut.starts, o->results, o->alpha, o->clear};
+    void *const rest[] = {o->weights, o->data,  o->grads, o->slots, o->cut.starts,
+                          o->results, o->alpha, o->own,   o->clear};
     for (size_t i = 0; i < GSI_COUNT(rest); i++)
         gsi_free(heap, rest[i]);
     gsi_adafactor_free(o);
     gsi_free(heap, o);
 }
 
-/* ---- what can be asked and told ---- */
+/* ---- accessors ---- */
 
-const gs_optim_config *gs_optim_config_of(const gs_optim *optim) { return &optim->config; }
-
-const char *gs_slot_name(gs_slot slot)
-{
-    static const char *const names[] = {
-#define X(id, name) name,
-        GS_SLOTS(X)
-#undef X
-    };
-    return (unsigned)slot < GS_SLOT_COUNT ? names[slot] : NULL;
-}
-
-gs_tensor gs_optim_slot(gs_optim *o, size_t t, gs_slot slot)
-{
-    if (t >= o->n || (unsigned)slot >= GS_SLOT_COUNT)
-        return (gs_tensor){0};
-    return *gsi_slot_of(o, t, slot);
-}
-
-gs_optim_state gs_optim_get_state(const gs_optim *optim) { return optim->state; }
-
-gs_status gs_optim_set_state(gs_optim *o, const gs_optim_state *state)
-{
-    if (!state)
-        return gsi_fail(&o->ctx->error, GS_ENULL, "the state is NULL");
-    if (state->applied > (uint64_t)1 << 53) /* t is a power and a double */
-        return gsi_fail(&o->ctx->error, GS_ERANGE, "no run has applied %llu steps",
-                        (unsigned long long)state->applied);
-    for (int k = 0; k < 2; k++) {
-        if (!(state->bound[k] >= 0 && state->bound[k] <= DBL_MAX))
-            return gsi_fail(&o->ctx->error, GS_ERANGE, "the bound of a moment is %g",
-                            state->bound[k]);
-        if (state->exponent[k] < -GSI_EXPONENT || state->exponent[k] > GSI_EXPONENT)
-            return gsi_fail(&o->ctx->error, GS_ERANGE, "the scale of a moment is 2^%d",
-                            (int)state->exponent[k]);
-    }
-    o->state = *state;
-    return GS_OK;
-}
+const gs_optim_config *gs_optim_get_config(const gs_optim *optim) { return &optim->config; }
 
 gs_status gs_optim_also_clear(gs_optim *o, const gs_tensor *list, size_t n)
 {
@@ -294,7 +263,9 @@ gs_status gs_optim_also_clear(gs_optim *o, const gs_tensor *list, size_t n)
     if (status != GS_OK)
         return status;
     size_t bytes;
-    gs_tensor *copy = gsi_mul_size(&bytes, n, sizeof *copy) ? gsi_new(&o->ctx->heap, bytes) : NULL;
+    gs_tensor *copy = NULL;
+    if (gsi_mul_size(&bytes, n, sizeof *copy))
+        copy = gsi_new(&o->ctx->heap, bytes);
     if (!copy)
         return gsi_fail(&o->ctx->error, GS_ENOMEM, "no memory for a list of %zu tensors", n);
     if (n > 0)

@@ -3,7 +3,7 @@
 #define GSI_OPTIM_H
 
 #include "gradscale/optim.h"
-#include "kernel/pass.h"
+#include "kernel/pass/chunks.h"
 
 #include <float.h>
 
@@ -26,6 +26,16 @@ typedef struct gsi_tiles {
     size_t down, across; /* 0: a vector, or too narrow */
 } gsi_tiles;
 
+/* What a weight has of its own. */
+typedef struct gsi_weight_own {
+    double lr_factor, decay;
+    uint64_t steps; /* in which it had a gradient: t before the step */
+    /* of the step under way, from its t */
+    double unbias; /* Adam, LAMB */
+    float root;
+    float beta2, rest2; /* Adafactor */
+} gsi_weight_own;
+
 struct gs_optim {
     gs_context *ctx;
     gs_optim_config config;
@@ -33,18 +43,21 @@ struct gs_optim {
 
     size_t n;
     gs_weight *weights;
-    gs_tensor *data, *grads; /* of the weights, as lists */
+    gs_tensor *data, *grads; /* of the weights, as lists; a gradient that is missing has count 0 */
+    bool missing;            /* some gradient is */
+    gsi_weight_own *own;     /* [n] */
+    double most_decay;       /* the largest of any weight */
     gsi_cut cut;             /* of data */
-    gsi_result *results;     /* one a chunk */
+    gsi_result *results;     /* one per chunk */
     float *alpha;            /* [n]: LAMB's and Adafactor's learning rate of each weight */
     gs_tensor *clear;        /* gs_optim_also_clear */
     size_t n_clear;
 
     gs_tensor *slots;            /* [n][GS_SLOT_COUNT] */
-    void *blocks[GS_SLOT_COUNT]; /* flat, one a slot */
+    void *blocks[GS_SLOT_COUNT]; /* flat, one per slot */
 
     struct {              /* Adafactor */
-        gsi_tiles *tiles; /* one a weight */
+        gsi_tiles *tiles; /* one per weight */
         size_t *owner;    /* of a tile: its weight */
         size_t n_tiles;
         double *sums;            /* of squares, for every tile: of its rows, of its columns */
@@ -81,11 +94,32 @@ static inline float gsi_setting(double x)
     return f < FLT_MIN && f > -FLT_MIN ? 0 : f;
 }
 
-double gsi_decay_of(const gs_optim *o, size_t t); /* weight_decay, or 0 */
+static inline bool gsi_has_grad(const gs_optim *o, size_t t)
+{
+    return o->grads[t].count == o->data[t].count;
+}
+
+static inline double gsi_lr_of(const gsi_update *u, size_t t)
+{
+    return u->lr * u->optim->own[t].lr_factor;
+}
+
+static inline bool gsi_is_half(gs_dtype type) { return type == GS_F16 || type == GS_BF16; }
+
+/* Everything the list holds, and `grads` in place of its gradients unless NULL: sound, and none of
+ * it any part of another. */
+gs_status gsi_check_arrays(gs_context *ctx, const gs_weight *list, const gs_tensor *grads,
+                           size_t n);
+
+/* A base learning rate, for every weight. */
+gs_status gsi_check_lr(const gs_optim *o, double lr);
+
+/* The exponent of the scale at which f16 holds magnitudes up to `most`. */
+int gsi_moment_exponent(double most);
 
 /* ---- pass.c ---- */
 
-/* The kernel's part of a stretch: `slice` points to f32 arrays. */
+/* The kernel's work on a span: `slice` points to f32 arrays. */
 typedef void gsi_kernel_fn(const gsi_update *u, const gsi_slice *slice, gsi_span at,
                            gsi_result *result);
 
@@ -93,7 +127,7 @@ enum { GSI_MOMENTS = 1, GSI_WEIGHTS = 2 }; /* what a pass writes */
 
 /* Brings a chunk to f32, block by block where it is stored otherwise, runs the kernel, stores what
  * it wrote and leaves the chunk's result. */
-void gsi_stretch(gsi_update *u, size_t chunk, int writes, gsi_kernel_fn *kernel);
+void gsi_run_chunk(void *update, size_t chunk, int writes, gsi_kernel_fn *kernel);
 
 /* Runs body(u, i) for every chunk. */
 void gsi_for_chunks(gsi_update *u, gs_body *body);

@@ -1,3 +1,4 @@
+#include "base/rounding.h"
 #include "gradscale/optim.h"
 
 #include <math.h>

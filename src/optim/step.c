@@ -2,9 +2,11 @@
  *
  * (1) The gradients are read once to be judged, before anything is written.
  * (2) Weights, copies, moments, averages, `applied` and with it Adam's t, the schedule and the
- * random bits move in act(APPLY) and nowhere else. (3) act() can fail only before it writes: all
- * memory was allocated with the optimizer. */
+ *     random bits move in act(APPLY) and nowhere else.
+ * (3) act() can fail only before it writes: all memory was allocated with the optimizer. */
 #include "optim/optim.h"
+
+#include "scaler/scaler.h"
 
 #include <math.h>
 
@@ -13,6 +15,8 @@ gs_status gs_optim_scan(gs_optim *o, gs_step *step)
     gs_stats stats;
     if (!step)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (!gsi_step_made(step))
+        return gsi_step_version(step, &o->ctx->error);
     if (step->unscaled) /* gs_step_unscale has scanned them; now they are in other units */
         return GS_OK;
     const gs_status status = gs_tensors_scan(o->ctx, o->grads, o->n, &stats);
@@ -35,7 +39,7 @@ static gs_status largest_weight(double *out, gs_optim *o)
     const gs_optim_config *c = &o->config;
     const bool added = c->kind == GS_SGD || c->kind == GS_ADAM;
     *out = 0;
-    if (c->moments != GS_F16 || c->weight_decay == 0 || !added)
+    if (c->moments != GS_F16 || o->most_decay == 0 || !added)
         return GS_OK;
     const gs_status status = gs_tensors_check(o->ctx, o->data, o->n, &stats);
     *out = (double)stats.amax;
@@ -70,9 +74,11 @@ static gs_status apply(gs_optim *o, const gs_step *step, double factor, gs_optim
                     .limit = c->clip_value > 0 ? (float)c->clip_value : INFINITY};
     if (u.amax > (double)u.limit)
         u.amax = (double)u.limit;
-    u.amax += c->weight_decay * weight;
+    u.amax += o->most_decay * weight;
     gsi_apply(&u);
     o->state.applied++;
+    for (size_t t = 0; t < o->n; t++)
+        o->own[t].steps += gsi_has_grad(o, t);
     uint32_t top = 0;
     for (size_t i = 0; i < gsi_cut_chunks(&o->cut); i++)
         top = o->results[i].top > top ? o->results[i].top : top;
@@ -86,10 +92,12 @@ gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
     gs_optim_report unread;
     if (!step)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (!gsi_step_made(step))
+        return gsi_step_version(step, &o->ctx->error);
     if (!report)
         report = &unread;
     const double norm = sqrt(step->stats.sumsq) * step->inverse * verdict.factor;
-    const double lr = o->config.lr * gs_schedule_factor(&o->config.schedule, o->state.applied);
+    const double lr = gs_optim_lr(o) * gs_schedule_factor(&o->config.schedule, o->state.applied);
     *report = (gs_optim_report){
         .verdict = verdict, .norm = norm, .clip = clip_of(&o->config, norm), .lr = lr};
     if (!gs_stats_finite(&step->stats))
@@ -109,6 +117,10 @@ gs_status gs_optim_step(gs_optim *o, gs_step *step, gs_scaler *scaler, gs_optim_
         return gsi_fail(&o->ctx->error, GS_ENULL, "the scaler is NULL");
     if (!step)
         return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (!gsi_step_made(step))
+        return gsi_step_version(step, &o->ctx->error);
+    if (!gsi_scaler_made(scaler))
+        return gsi_scaler_version(scaler, &o->ctx->error);
     if (step->ended)
         return gsi_fail(&o->ctx->error, GS_ESTATE, "the step has ended: begin another");
     const gs_step before = *step;

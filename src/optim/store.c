@@ -35,7 +35,7 @@ static bool add_part(plan *p, size_t *at, size_t count, size_t size)
 static gs_status make_plan(plan *p, gs_context *ctx, const gs_store_entry *entries, size_t n,
                            gs_store_types types)
 {
-    const size_t copy_bytes = types.copy == types.data ? 0 : 2;
+    const size_t copy_bytes = types.copy == types.data ? 0 : gsi_size_of(types.copy);
     size_t names = 0;
     *p = (plan){0};
     for (size_t t = 0; t < n; t++) {
@@ -68,9 +68,10 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
     if (n > 0 && !entries)
         return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu weights is NULL", n);
     if (!is_stored(types.data) || !is_stored(types.copy) || !is_stored(types.grad) ||
-        (types.copy != types.data && types.data != GS_F32))
+        (types.copy != types.data && types.data != GS_F32 && types.copy != GS_F32))
         return gsi_fail(&ctx->error, GS_EDTYPE,
-                        "a store holds f32, f16 or bf16, and copies of f32 in a half type");
+                        "a store holds f32, f16 or bf16, and copies of f32 in a half type or of"
+                        " those in f32");
     plan p;
     gs_status status = make_plan(&p, ctx, entries, n, types);
     if (status != GS_OK)
@@ -86,13 +87,14 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
                     n,
                     p.total,
                     types,
-                    (void *)(base + p.weights),
+                    (gs_weight *)(void *)(base + p.weights),
                     base + p.data,
                     copies ? base + p.copies : NULL,
                     base + p.grads};
     char *name = base + p.names;
     size_t at = 0;
     const size_t data_size = gsi_size_of(types.data), grad_size = gsi_size_of(types.grad);
+    const size_t copy_size = gsi_size_of(types.copy);
     for (size_t t = 0; t < n; t++) {
         const gs_store_entry *e = &entries[t];
         const size_t length = strlen(e->name) + 1, count = e->rows * e->cols;
@@ -106,13 +108,13 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
                                     .cols = e->cols,
                                     .data = base + p.data + at * data_size,
                                     .dtype = types.data,
-                                    .copy = copies ? base + p.copies + at * 2 : NULL,
+                                    .copy = copies ? base + p.copies + at * copy_size : NULL,
                                     .copy_dtype = types.copy,
                                     .grad = base + p.grads + at * grad_size,
                                     .grad_dtype = types.grad,
                                     .flags = e->flags};
         name += length;
-        at += gsi_parts(count, STEP) * STEP;
+        at += gsi_ceil_div(count, STEP) * STEP;
     }
     *out = s;
     return GS_OK;

@@ -1,15 +1,15 @@
 /* Several scalers over one batch.
  *
  *  (1) A group that holds together does one thing with the batch: the gravest of what its scalers
- *      want, FAIL > SKIP > RETRY > APPLY. A batch that one has given up is not run again.
- *  (2) A scaler with no fault of its own waits while others have the batch run again: it keeps its
+ *      want, FAIL > SKIP > RETRY > APPLY. A batch that one has given up is not retried.
+ *  (2) A scaler with no fault of its own waits while others have the batch retried: it keeps its
  *      scale and its phase, and its policy is fed after the last run.
  *  (3) A scaler that stands for several losses is fed once for each; with reruns, once for all. */
 #include "scaler/scaler.h"
 
 static int gravity(gs_action action)
 {
-    static const int of[] = {[GS_APPLY] = 0, [GS_RETRY] = 1, [GS_SKIP] = 2, [GS_FAIL] = 3};
+    static const int of[] = {[GS_APPLY] = 0, [GS_SKIP] = 2, [GS_RETRY] = 1, [GS_FAIL] = 3};
     return of[action];
 }
 
@@ -77,6 +77,13 @@ static void end_together(gs_step *steps, gs_scaler *const *scalers, size_t n)
 void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers, size_t n,
                   gs_coupling coupling)
 {
+    bool made = true; /* apart, gs_step_end sees to it */
+    for (size_t i = 0; coupling != GS_INDEPENDENT && i < n; i++)
+        made &= gsi_step_made(&steps[i]) && gsi_scaler_made(scalers[i]);
+    for (size_t i = 0; !made && i < n; i++) /* together they do one thing, and that is FAIL */
+        verdicts[i] = (gs_verdict){GS_FAIL, GS_REASON_VERSION, (double)NAN, 1};
+    if (!made)
+        return;
     if (coupling == GS_SCALE_TOGETHER && n > 0) {
         gs_step all = steps[0];
         for (size_t i = 1; i < n; i++)

@@ -6,10 +6,10 @@
  *      is noted. The scale falls by margin + 1 bits at once and is forgiven `history` steps later:
  *      a batch that is bad at any scale cannot drive it to the floor for good.
  *  (3) All gradients zero: nothing is noted, but every `history` such steps in a row double the
- *      scale, in case they were flushed.
+ *      scale, in case they underflowed.
  *
- * margin 6 and history 16 are measured: see doc/scaler.md. A wider margin loses small gradients, a
- * smaller one skips at every jump of the loss; a longer history is slower to rise. */
+ * margin 6 and history 16 are measured: see doc/scaler.md. With a wider margin small gradients
+ * underflow, a smaller one skips at every jump of the loss; a longer history is slower to rise. */
 #include "scaler/scaler.h"
 
 enum { MARGIN, HISTORY };

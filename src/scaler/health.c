@@ -1,4 +1,4 @@
-/* How the scaler is doing, and the sentence that says why. */
+/* How the scaler is doing, and in words why. */
 #include "scaler/scaler.h"
 
 #include <stdio.h>
@@ -16,7 +16,9 @@ const char *gs_health_name(gs_health health)
 /* The gravest first. A constant scale is at no floor and at no ceiling: it is where it was put. */
 gs_health gs_scaler_health(const gs_scaler *scaler)
 {
-    const double scale = gsi_bounded(scaler, gs_scaler_scale(scaler));
+    if (!gsi_scaler_made(scaler))
+        return GS_HEALTH_COUNT;
+    const double scale = gs_scaler_scale(scaler);
     if (scaler->rules.stuck && scaler->streak.steps >= scaler->rules.stuck)
         return GS_STUCK;
     if (!gsi_is_static(scaler) && scaler->policy != GS_POLICY_NONE) {
@@ -52,7 +54,16 @@ static void explain_overflow(char *text, size_t size, const gs_scaler *s, const 
 {
     const double from = (double)s->streak.from, to = (double)s->streak.to;
     const char *what = s->streak.reason == GS_REASON_NAN ? "NaN" : "infinite";
+    const double now = gs_scaler_scale(s);
     char row[32];
+    if (!(1 / now <= 0x1.fffffep+127)) {
+        snprintf(
+            text, size,
+            "the scale is %g, too small to be undone: 1 / scale overflows f32, %s not applied; "
+            "set a higher scale, or lowest",
+            now, times(row, s->streak.steps));
+        return;
+    }
     /* Inf - Inf and 0 * Inf are NaN, so one NaN proves nothing; the same over many scales does. */
     if (s->streak.nan_only && from >= 16 * to)
         snprintf(text, size,
@@ -66,19 +77,19 @@ static void explain_overflow(char *text, size_t size, const gs_scaler *s, const 
                  who, from, to);
     else
         snprintf(text, size, "%s is %s at a scale of %g: %s not applied, the scale goes on at %g",
-                 who, what, to, times(row, s->streak.steps), gsi_bounded(s, gs_scaler_scale(s)));
+                 who, what, to, times(row, s->streak.steps), now);
 }
 
 static void explain_health(char *text, size_t size, const gs_scaler *s)
 {
-    const double scale = gsi_bounded(s, gs_scaler_scale(s));
+    const double scale = gs_scaler_scale(s);
     const gs_health health = gs_scaler_health(s);
     if (s->policy == GS_POLICY_NONE)
         snprintf(text, size, "the scaler is disabled: scale 1, nothing is checked");
     else if (health == GS_AT_FLOOR)
         snprintf(text, size,
                  "the scale is at its floor, %g: an overflow cannot lower it any more, and small "
-                 "gradients are lost",
+                 "gradients underflow to zero",
                  scale);
     else if (health == GS_AT_CEILING)
         snprintf(text, size,
@@ -95,9 +106,15 @@ char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const 
                         size_t n)
 {
     char who[80], row[32];
-    const uint32_t steps = scaler->streak.steps;
     if (size == 0)
         return text;
+    if (!gsi_scaler_made(scaler)) {
+        gs_error error;
+        gsi_scaler_version(scaler, &error);
+        snprintf(text, size, "%s", error.text);
+        return text;
+    }
+    const uint32_t steps = scaler->streak.steps;
     switch (scaler->streak.reason) {
     case GS_REASON_INF:
     case GS_REASON_NAN:
@@ -107,7 +124,7 @@ char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const 
         snprintf(text, size,
                  "the loss was not finite before scaling, %s: the forward pass is at fault and the "
                  "scale stays at %g",
-                 times(row, steps), gsi_bounded(scaler, gs_scaler_scale(scaler)));
+                 times(row, steps), gs_scaler_scale(scaler));
         break;
     case GS_REASON_NO_GRADS:
         snprintf(text, size, "no gradient was reported, %s: nothing was scanned before the end",

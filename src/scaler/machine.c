@@ -1,30 +1,34 @@
+/* clang-format off */
 /* The raw machine: one step of any framework's scaler, to the last bit.
  *
- *  (1) scale is a number of type T, params.state. It may be 0, infinite or NaN where the
- * framework's is: that is parity, and the step protocol above keeps users out of it. (2) clean
- * counts steps since the last overflow, count those towards the next growth: both start at
- * `credit`; an overflow clears both, a growth only count, to `extra`. (3) bad counts overflows
- * since the last refill. A backoff is due at the hyst-th and at every further one until something
- * refills it. (4) An overflow resets clean and count even if no backoff is due. (5) A step that
- * raises changes what the framework has changed by then, and no more: see `return`. (6) interval is
- * params.interval but under window_follows: not whole after a growth by a factor that is not, whole
- * after a backoff. (7) `none` is NaN: `next < floor` is false, as it must be.
+ *  (1) scale is a number of type T, params.state. It may be 0, infinite or NaN where that of the
+ *      framework is: that is parity, and the step protocol above (step.c) keeps users out of it.
+ *  (2) clean counts steps since the last overflow, count those towards the next growth. Both start
+ *      at `credit`; an overflow clears both, a growth only count, to `extra`.
+ *  (3) bad counts overflows since the last refill. A backoff is due at the hyst-th and at every
+ *      further one until something refills it.
+ *  (4) An overflow resets clean and count even if no backoff is due.
+ *  (5) A step that raises changes what the framework has changed by then, no more: see `return`.
+ *  (6) interval is params.interval but under window_follows: not whole after a growth by a factor
+ *      that is not, whole after a backoff.
+ *  (7) `none` is NaN: `next < floor` is false, as it must be.
  *
- *          +---- clean, not due ----+
- *          |  clean++, count++      |
- *          v                        |
- *        STEADY --------------------+
- *          |   ^
- *          |   +-- clean, due (compare): scale = grow(scale) <= max, count = extra
- *          |   |   refill growth: bad = 0
- *          |   |
- *          +---+-- found, hysteresis or tolerance holds: bad++, clean = count = 0
- *              |
- *              +-- found, due: scale = back(scale) >= floor, bad++, clean = count = 0
- *              |   refill backoff: bad = 0
- *              |
- *              +-- found, due, at the limit (err, bad_limit): the step raises
- */
+ *          +---- clean, not due: clean++, count++ ----+
+ *          v                                          |
+ *        STEADY --------------------------------------+
+ *          |
+ *          +---- clean, due (compare) --------------> grow:     scale = move(scale) <= max,
+ *          |                                                    count = extra
+ *          |                                                    refill growth: bad = 0   [grow]
+ *          |
+ *          +---- found, not due (hyst, tolerance) --> hold:     bad++, clean = count = 0
+ *          |
+ *          +---- found, due ------------------------> back off: scale = move(scale) >= floor,
+ *          |                                                    bad++, clean = count = 0
+ *          |                                                    refill backoff: bad = 0  [back_off]
+ *          |
+ *          +---- found, at the limit (err, bad_limit) -> the step raises */
+/* clang-format on */
 #include "scaler/scaler.h"
 
 #include "gradscale/num.h"
@@ -55,10 +59,10 @@ double gsi_round_state(const gs_params *p, double x)
  * in f64, and 53 bits are enough for quotients (2 * 24 + 2). */
 static double move(const gs_params *p, uint8_t op, double s, double factor)
 {
-    const double f = op == GS_OP_WIDE ? factor : gsi_round_state(p, factor);
-    if (op == GS_OP_DIV)
+    const double f = op == GS_ARITH_WIDE ? factor : gsi_round_state(p, factor);
+    if (op == GS_ARITH_DIV)
         return gsi_round_state(p, s / f);
-    return gsi_round_state(p, s * (op == GS_OP_RECIP ? gsi_round_state(p, 1 / f) : f));
+    return gsi_round_state(p, s * (op == GS_ARITH_RECIP ? gsi_round_state(p, 1 / f) : f));
 }
 
 double gsi_interval(const gs_params *p)
@@ -90,6 +94,37 @@ static bool growth_is_due(const gs_machine *m, const gs_params *p)
     }
 }
 
+static void grow(gs_machine *m, const gs_params *p)
+{
+    const bool warm = !m->ever && !isnan(p->warm_growth);
+    const double next = move(p, p->grow_op, m->scale, warm ? p->warm_growth : p->growth);
+    const double max = gsi_round_state(p, p->max);
+    m->count = (double)p->extra;
+    if (isfinite(next) || !p->keep_nonfinite)
+        m->scale = next > max ? max : next;
+    if (p->refill & GS_REFILL_GROWTH)
+        m->bad = 0;
+    if (!isnan(p->window_follows))
+        m->interval *= p->window_follows;
+    m->last_rescale = m->it;
+}
+
+/* Returns the lower scale: whether it is taken is up to params.err. */
+static double back_off(gs_machine *m, const gs_params *p)
+{
+    const double floor = gsi_round_state(p, p->floor);
+    double next = move(p, p->back_op, m->scale, p->backoff);
+    if (next < floor)
+        next = floor;
+    if (p->refill & GS_REFILL_BACKOFF)
+        m->bad = 0;
+    if (!isnan(p->window_follows))
+        m->interval = fmax(trunc(m->interval / p->window_follows), 1);
+    m->last_rescale = m->it;
+    m->ovf = 0;
+    return next;
+}
+
 static void step_clean(gs_machine *m, const gs_params *p)
 {
     m->run = 0;
@@ -97,19 +132,8 @@ static void step_clean(gs_machine *m, const gs_params *p)
         m->bad = 0;
     m->clean++;
     m->count++;
-    if (growth_is_due(m, p)) {
-        const bool warm = !m->ever && !isnan(p->warm_growth);
-        const double next = move(p, p->grow_op, m->scale, warm ? p->warm_growth : p->growth);
-        const double max = gsi_round_state(p, p->max);
-        m->count = (double)p->extra;
-        if (isfinite(next) || !p->keep_nonfinite)
-            m->scale = next > max ? max : next;
-        if (p->refill & GS_REFILL_GROWTH)
-            m->bad = 0;
-        if (!isnan(p->window_follows))
-            m->interval *= p->window_follows;
-        m->last_rescale = m->it;
-    }
+    if (growth_is_due(m, p))
+        grow(m, p);
     if (p->compare == GS_COMPARE_WRAP)
         m->count = fmod(m->count, m->interval);
 }
@@ -133,18 +157,8 @@ static bool step_found(gs_machine *m, const gs_params *p, bool *stops)
     m->bad++;
     m->run++;
     m->ever = 1;
-    if (due) {
-        const double floor = gsi_round_state(p, p->floor);
-        next = move(p, p->back_op, m->scale, p->backoff);
-        if (next < floor)
-            next = floor;
-        if (p->refill & GS_REFILL_BACKOFF)
-            m->bad = 0;
-        if (!isnan(p->window_follows))
-            m->interval = fmax(trunc(m->interval / p->window_follows), 1);
-        m->last_rescale = m->it;
-        m->ovf = 0;
-    }
+    if (due)
+        next = back_off(m, p);
     m->clean = 0;
     m->count = 0;
     if (p->err == GS_ERR_LE_AFTER && next <= p->err_min)

@@ -26,34 +26,35 @@ typedef struct row {
     const char *must; /* what a number that is too small is not */
 } row;
 
-#define AT(field) #field, offsetof(gs_params, field)
+#define AT(field) .key = #field, .offset = offsetof(gs_params, field)
 
 static const row rows[] = {
-    {AT(init), NUMBER, .above = true, .must = "greater than 0"},
-    {AT(state), WORD, .words = states},
-    {AT(growth), NUMBER, .min = 1, .must = "at least 1"},
-    {AT(grow_op), WORD, .words = grow_ops},
-    {AT(backoff), NUMBER, .above = true, .must = "greater than 0"},
-    {AT(back_op), WORD, .words = ops},
+    {AT(init), .kind = NUMBER, .above = true, .must = "greater than 0"},
+    {AT(state), .kind = WORD, .words = states},
+    {AT(growth), .kind = NUMBER, .min = 1, .must = "at least 1"},
+    {AT(grow_op), .kind = WORD, .words = grow_ops},
+    {AT(backoff), .kind = NUMBER, .above = true, .must = "greater than 0"},
+    {AT(back_op), .kind = WORD, .words = ops},
     {AT(interval), .kind = COUNT, .optional = true},
     {AT(extra), .kind = COUNT},
     {AT(credit), .kind = COUNT},
-    {AT(compare), WORD, .words = compares},
+    {AT(compare), .kind = WORD, .words = compares},
     {AT(hyst), .kind = COUNT, .optional = true},
-    {AT(refill), MASK, .words = refills},
-    {AT(tolerance), NUMBER, .must = "at least 0"},
-    {AT(track_rescale), WORD, .words = no_yes},
-    {AT(floor), NUMBER, true, .must = "at least 0, or none"},
-    {AT(max), NUMBER, true, .above = true, .must = "greater than 0, or none"},
-    {AT(keep_nonfinite), WORD, .words = no_yes},
-    {AT(err), WORD, .words = errs},
-    {AT(err_min), NUMBER, true, .must = "at least 0, or none"},
+    {AT(refill), .kind = MASK, .words = refills},
+    {AT(tolerance), .kind = NUMBER, .must = "at least 0"},
+    {AT(track_rescale), .kind = WORD, .words = no_yes},
+    {AT(floor), .kind = NUMBER, .optional = true, .must = "at least 0, or none"},
+    {AT(max), .kind = NUMBER, .optional = true, .above = true, .must = "greater than 0, or none"},
+    {AT(keep_nonfinite), .kind = WORD, .words = no_yes},
+    {AT(err), .kind = WORD, .words = errs},
+    {AT(err_min), .kind = NUMBER, .optional = true, .must = "at least 0, or none"},
     {AT(bad_limit), .kind = COUNT, .optional = true},
-    {AT(lag), WORD, .words = lags},
-    {AT(window_follows), NUMBER, true, .min = 1, .must = "at least 1, or none"},
-    {AT(warm_growth), NUMBER, true, .min = 1, .above = true, .must = "greater than 1, or none"},
+    {AT(lag), .kind = WORD, .words = lags},
+    {AT(window_follows), .kind = NUMBER, .optional = true, .min = 1, .must = "at least 1, or none"},
+    {AT(warm_growth), .kind = NUMBER, .optional = true, .min = 1, .above = true,
+     .must = "greater than 1, or none"},
 };
-_Static_assert(GSI_COUNT(rows) == GS_PARAM_COUNT, "a row a key");
+_Static_assert(GSI_COUNT(rows) == GS_PARAM_COUNT, "one row per key");
 
 static const row *find(const char *key)
 {
@@ -141,7 +142,7 @@ gs_status gsi_params_set_one(gs_params *p, const char *key, const char *value, g
         return GS_OK;
     }
     default:
-        if (!read_mask(field, r->words, value))
+        if (!read_mask((uint8_t *)field, r->words, value))
             return gsi_fail(error, GS_ERANGE,
                             "%s=%s: %s must be none, or a list joined with + of %s", key, value,
                             key, join(words, sizeof words, r->words));
@@ -191,12 +192,14 @@ gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
 
 /* ---- writing ---- */
 
-gs_status gs_params_get(char *text, size_t size, const gs_params *params, const char *key)
+gs_status gs_params_get(char *text, size_t size, const gs_params *params, const char *key,
+                        gs_error *error)
 {
     const row *r = find(key);
     char value[GSI_WORD] = "";
     if (!r)
-        return GS_ENAME;
+        return gsi_fail(error, GS_ENAME, "there is no parameter %.60s",
+                        key ? key : "without a name");
     const void *field = (const char *)params + r->offset;
     double x;
     int64_t n;
@@ -218,7 +221,7 @@ gs_status gs_params_get(char *text, size_t size, const gs_params *params, const 
     case WORD:
         for (uint8_t i = 0; i <= word; i++)
             if (!r->words[i])
-                return GS_ERANGE;
+                return gsi_fail(error, GS_ERANGE, "%s holds %u, which means nothing", key, word);
         strcpy(value, r->words[word]);
         break;
     case MASK:
@@ -232,7 +235,7 @@ gs_status gs_params_get(char *text, size_t size, const gs_params *params, const 
         break;
     }
     if (strlen(value) >= size)
-        return GS_ESIZE;
+        return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for %s=%s", size, key, value);
     strcpy(text, value);
     return GS_OK;
 }
@@ -252,7 +255,7 @@ static gs_status check_values(const gs_params *p, gs_error *error)
         if ((r->kind == WORD && word >= words) || (r->kind == MASK && word >> words))
             return gsi_fail(error, GS_ERANGE, "%s holds %u, which means nothing", r->key, word);
         gs_params copy = *p;
-        const gs_status status = gs_params_get(value, sizeof value, p, r->key);
+        const gs_status status = gs_params_get(value, sizeof value, p, r->key, NULL);
         if (status != GS_OK)
             return gsi_fail(error, status, "%s cannot be written", r->key);
         const gs_status again = gsi_params_set_one(&copy, r->key, value, error);
@@ -265,7 +268,7 @@ static gs_status check_values(const gs_params *p, gs_error *error)
 gs_status gs_params_check(const gs_params *p, gs_error *error)
 {
     const gs_status status = check_values(p, error);
-    const bool divides = p->back_op == GS_OP_DIV || p->back_op == GS_OP_RECIP;
+    const bool divides = p->back_op == GS_ARITH_DIV || p->back_op == GS_ARITH_RECIP;
     const bool constant = p->growth == 1 && p->backoff == 1;
     if (status != GS_OK)
         return status;

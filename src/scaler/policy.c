@@ -69,12 +69,13 @@ void gsi_restart(gs_scaler *s)
     s->probing = s->rules.probe;
 }
 
-_Static_assert(sizeof(gs_params) - offsetof(gs_params, lag) <= 8, "lag is the last of them");
+_Static_assert(offsetof(gs_params, lag) + 1 == offsetof(gs_params, reserved), "the last of them");
 
 static void init(gs_scaler *s, const gs_params *params, gs_policy policy)
 {
-    memset(s, 0, sizeof *s); /* padding too: equal scalers are equal bytes */
-    memcpy(&s->params, params, offsetof(gs_params, lag) + sizeof params->lag); /* without theirs */
+    memset(s, 0, sizeof *s); /* what is reserved too: equal scalers are equal bytes */
+    s->size = sizeof *s;
+    memcpy(&s->params, params, offsetof(gs_params, reserved)); /* without theirs */
     s->policy = (uint8_t)policy;
     s->rules.lowest = 0x1p-24;
     s->rules.highest = 0x1p+40;
@@ -154,7 +155,7 @@ bool gsi_is_static(const gs_scaler *s)
     return s->policy == GS_POLICY_MACHINE && s->params.growth == 1;
 }
 
-double gsi_half_max(const gs_scaler *s) { return gs_format_of((gs_dtype)s->rules.half)->max; }
+double gsi_half_max(const gs_scaler *s) { return gs_dtype_format((gs_dtype)s->rules.half)->max; }
 
 double gsi_power_of_two_below(double x)
 {
@@ -167,7 +168,7 @@ double gsi_lowest(const gs_scaler *s) { return fmax(s->rules.lowest, s->params.f
 
 double gsi_highest(const gs_scaler *s)
 {
-    const double bound = fmin(s->rules.highest, gs_format_of(state_types[s->params.state])->max);
+    const double bound = fmin(s->rules.highest, gs_dtype_format(state_types[s->params.state])->max);
     return fmin(bound, s->params.max);
 }
 
@@ -175,7 +176,7 @@ double gsi_highest(const gs_scaler *s)
  * max of the machine let through: a floor is looked at in a backoff only, a max in a growth. */
 double gsi_bounded(const gs_scaler *s, double x)
 {
-    const double top = fmin(s->rules.highest, gs_format_of(state_types[s->params.state])->max);
+    const double top = fmin(s->rules.highest, gs_dtype_format(state_types[s->params.state])->max);
     if (!isnan(s->rules.lowest) && !(x >= s->rules.lowest))
         return s->rules.lowest;
     return !isnan(s->rules.highest) && x > top ? top : x;
@@ -194,17 +195,40 @@ void gsi_go_to(gs_scaler *s, double x)
 
 double gs_scaler_scale(const gs_scaler *scaler)
 {
-    return scaler->policy == GS_POLICY_NONE ? 1 : scaler->machine.shown;
+    if (!gsi_scaler_made(scaler))
+        return (double)NAN;
+    return scaler->policy == GS_POLICY_NONE ? 1 : gsi_bounded(scaler, scaler->machine.shown);
 }
 
 gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
 {
+    const gs_status status = gsi_scaler_version(scaler, error);
+    if (status != GS_OK)
+        return status;
     const double kept = gsi_round_state(&scaler->params, fmax(scale, 0));
     if (!(kept > 0) || !isfinite(kept))
         return gsi_fail(error, GS_ERANGE,
                         "a scale of %g: it must be finite and greater than 0 in %s", scale,
-                        gs_format_of(state_types[scaler->params.state])->name);
-    scaler->machine.scale = scaler->machine.shown = kept;
+                        gs_dtype_format(state_types[scaler->params.state])->name);
+    scaler->machine.scale = scaler->machine.shown = gsi_bounded(scaler, kept);
+    return GS_OK;
+}
+
+gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps, gs_error *error)
+{
+    gs_status status = gsi_scaler_version(scaler, error);
+    if (status == GS_OK && (clean_steps < 0 || clean_steps > INT64_C(1) << 53))
+        status = gsi_fail(error, GS_ERANGE, "%lld clean steps: the count must be 0 to 2^53",
+                          (long long)clean_steps);
+    if (status == GS_OK)
+        status = gs_scaler_set_scale(scaler, scale, error);
+    if (status != GS_OK)
+        return status;
+    scaler->machine.clean = clean_steps;
+    scaler->machine.count = (double)clean_steps;
+    scaler->machine.bad = scaler->machine.run = 0;
+    scaler->probing = GSI_PROBED;
+    memset(&scaler->event, 0, sizeof scaler->event);
     return GS_OK;
 }
 
@@ -214,6 +238,8 @@ gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
  * that is set already would cost more than the update. */
 int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
 {
+    if (!gsi_scaler_made(scaler))
+        return -1;
     if (gsi_fpenv_usual())
         return gsi_policies[scaler->policy].step(scaler, finding);
     const uint64_t env = gsi_fpenv_enter();

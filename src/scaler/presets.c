@@ -85,8 +85,8 @@ void gs_params_default(gs_params *params)
                           .hyst = 1,
                           .bad_limit = GS_NO_LIMIT,
                           .state = GS_STATE_F32,
-                          .grow_op = GS_OP_WIDE,
-                          .back_op = GS_OP_WIDE,
+                          .grow_op = GS_ARITH_WIDE,
+                          .back_op = GS_ARITH_WIDE,
                           .compare = GS_COMPARE_EQ};
 }
 

@@ -7,6 +7,14 @@
 
 #include <math.h>
 
+/* ---- layout.c ---- */
+
+/* Whether it was made by this version; if not, nothing else of it may be read. */
+bool gsi_scaler_made(const gs_scaler *s);
+bool gsi_step_made(const gs_step *step);
+gs_status gsi_scaler_version(const gs_scaler *s, gs_error *error); /* GS_OK or GS_EVERSION */
+gs_status gsi_step_version(const gs_step *step, gs_error *error);
+
 /* ---- machine.c ---- */
 
 double gsi_round_state(const gs_params *p, double x); /* to nearest even in T */
@@ -23,7 +31,7 @@ enum { GSI_WORD = 48 }; /* the longest key or value, with its 0 */
  * word too long has key[0] == 0 and is in value, cut to fit. */
 bool gsi_next_pair(const char **list, char key[GSI_WORD], char value[GSI_WORD]);
 
-/* GS_ENAME without a sentence: not a key of the machine. */
+/* GS_ENAME without an error message: not a key of the machine. */
 gs_status gsi_params_set_one(gs_params *p, const char *key, const char *value, gs_error *error);
 
 /* Text and numbers that do not depend on the locale. */
@@ -65,11 +73,16 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error);
 double gsi_bounded(const gs_scaler *s, double x);
 void gsi_restart(gs_scaler *s); /* to before the first step */
 
+/* ---- report.c ---- */
+
+double gsi_next_scale(const gs_scaler *s);      /* of the rerun, or of the next batch */
+bool gsi_inverse_fits_f32(const gs_step *step); /* else nothing can be unscaled */
+
 /* ---- step.c ---- */
 
-/* Where a batch that is run again stands: scaler.event.phase. */
+/* Where a batch that is retried stands: scaler.event.phase. */
 typedef enum gsi_phase {
-    GSI_FIRST,  /* not run again */
+    GSI_FIRST,  /* not retried */
     GSI_AGAIN,  /* retry: at a lower scale */
     GSI_HALVED, /* attribute: at half the scale */
     GSI_LOWEST, /* attribute: at the floor */

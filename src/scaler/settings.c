@@ -41,7 +41,7 @@ static gs_status set_on_overflow(gs_rules *r, const char *key, const char *value
     } else if (strncmp(value, "retry:", 6) == 0 && gsi_read_count(&n, value + 6) && n >= 1 &&
                n <= 100) {
         r->on_overflow = GS_ON_RETRY;
-        r->retries = (uint32_t)n;
+        r->retries = (uint8_t)n;
     } else {
         return gsi_fail(error, GS_ERANGE,
                         "%s=%s: %s must be skip, retry:N with N from 1 to 100, or attribute", key,
@@ -61,7 +61,7 @@ static gs_status set_probe(gs_rules *r, const char *key, const char *value, gs_e
 static gs_status set_half(gs_rules *r, const char *key, const char *value, gs_error *error)
 {
     gs_dtype type;
-    if (gs_dtype_parse(&type, value) != GS_OK ||
+    if (gs_dtype_parse(&type, value, NULL) != GS_OK ||
         (type != GS_F16 && type != GS_BF16 && type != GS_F32))
         return gsi_fail(error, GS_ERANGE, "%s=%s: %s must be f16, bf16 or f32", key, value, key);
     r->half = (uint8_t)type;
@@ -116,7 +116,7 @@ static void put_probe(char value[GSI_WORD], const gs_rules *r)
 }
 static void put_half(char value[GSI_WORD], const gs_rules *r)
 {
-    strcpy(value, gs_format_of((gs_dtype)r->half)->name);
+    strcpy(value, gs_dtype_format((gs_dtype)r->half)->name);
 }
 static void put_on_overflow(char value[GSI_WORD], const gs_rules *r)
 {
@@ -240,6 +240,9 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
 
 gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
 {
+    const gs_status made = gsi_scaler_version(scaler, error);
+    if (made != GS_OK)
+        return made;
     gs_scaler next = *scaler;
     char key[GSI_WORD], value[GSI_WORD];
     const bool moved = has_moved(scaler);
@@ -265,6 +268,8 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
 
 const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
 {
+    if (!gsi_scaler_made(scaler))
+        return NULL;
     const gsi_policy *policy = &gsi_policies[scaler->policy];
     size_t tunes = 0;
     while (tunes < GS_TUNE_COUNT && policy->keys[tunes])
@@ -275,18 +280,21 @@ const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
     return i < GSI_COUNT(rules) ? rules[i].key : gs_param_key(i - GSI_COUNT(rules));
 }
 
-gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key)
+gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key,
+                        gs_error *error)
 {
     char value[GSI_WORD];
+    if (!gsi_scaler_made(scaler))
+        return GS_EVERSION;
     const int tune = find_tune(scaler, key);
     if (tune < 0 && !find_rule(key))
-        return gs_params_get(text, size, &scaler->params, key);
+        return gs_params_get(text, size, &scaler->params, key, error);
     if (tune >= 0)
         gsi_write_double(value, scaler->tune[tune]);
     else
         find_rule(key)->put(value, &scaler->rules);
     if (strlen(value) >= size)
-        return GS_ESIZE;
+        return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for %s=%s", size, key, value);
     strcpy(text, value);
     return GS_OK;
 }

@@ -1,9 +1,12 @@
+/* clang-format off */
 /* The state of a scaler as text and as bytes. One table names every field; what is not in it is not
  * state. Version 1:
  *
- *   text      "gradscale scaler 1", a line key=value for each field (hex floats), "checksum=" and
- * the CRC-32 of all that precedes that line, in eight hex digits binary    "GSSCALER", u32 version,
- * u32 number of fields, 8 bytes a field, u32 CRC-32 of all that precedes it; little-endian */
+ *   text      "gradscale scaler 1", one line key=value per field (hex floats), "checksum=" and the
+ *             CRC-32 of all that precedes that line, in eight hex digits
+ *   binary    "GSSCALER", u32 version, u32 number of fields, 8 bytes per field, u32 CRC-32 of all
+ *             that precedes it; little-endian */
+/* clang-format on */
 #include "scaler/scaler.h"
 
 #include <inttypes.h>
@@ -57,7 +60,7 @@ static const field fields[] = {
     AT(F64, tune[2]),
     AT(F64, rules.lowest),
     AT(F64, rules.highest),
-    AT(U32, rules.retries),
+    AT(U8, rules.retries),
     AT(U32, rules.stuck),
     AT(U32, rules.fail_after),
     AT(U8, rules.on_overflow),
@@ -73,7 +76,7 @@ static const field fields[] = {
     AT(I64, machine.it),
     AT(I64, machine.last_rescale),
     AT(I64, machine.ovf),
-    AT(I64, machine.ever),
+    AT(U8, machine.ever),
     AT(U64, counters.attempted),
     AT(U64, counters.applied),
     AT(U64, counters.skipped[1]),
@@ -244,9 +247,12 @@ static bool read_field(gs_scaler *s, const field *f, const char *text)
     return put(s, f, minus ? 0 - bits : bits);
 }
 
-gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_scaler *scaler)
+gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_scaler *scaler,
+                              gs_error *error)
 {
     char value[GSI_WORD];
+    if (!gsi_scaler_made(scaler))
+        return GS_EVERSION;
     size_t n = (size_t)snprintf(text, size, "%s%d\n", title, VERSION);
     for (size_t i = 0; i < FIELDS && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s=%s\n", fields[i].key,
@@ -255,7 +261,7 @@ gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_sc
         n += (size_t)snprintf(text + n, size - n, "checksum=%08" PRIx32 "\n",
                               crc32((const unsigned char *)text, n));
     if (n >= size)
-        return GS_ESIZE;
+        return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for the state of a scaler", size);
     *used = n;
     return GS_OK;
 }
@@ -263,7 +269,9 @@ gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_sc
 /* The line that begins at *at, without its end, cut to fit. False: there is none that ends. */
 static bool next_line(const char *text, size_t length, size_t *at, char line[2 * GSI_WORD])
 {
-    const char *begin = text + *at, *end = *at < length ? memchr(begin, '\n', length - *at) : NULL;
+    const char *begin = text + *at, *end = NULL;
+    if (*at < length)
+        end = memchr(begin, '\n', length - *at);
     if (!end)
         return false;
     const size_t n = (size_t)(end - begin);
@@ -280,6 +288,7 @@ gs_status gs_scaler_load_text(gs_scaler *scaler, const char *text, size_t length
     char line[2 * GSI_WORD], sum[24];
     size_t at = 0;
     memset(&s, 0, sizeof s);
+    s.size = sizeof s;
 
     if (!next_line(text, length, &at, line) || strncmp(line, title, sizeof title - 1) != 0)
         return gsi_fail(error, GS_EFORMAT, "this is not the state of a scaler");
@@ -331,12 +340,15 @@ static uint64_t get_le(const unsigned char *p, int bytes)
     return x;
 }
 
-gs_status gs_scaler_save(void *bytes, size_t size, size_t *used, const gs_scaler *scaler)
+gs_status gs_scaler_save(void *bytes, size_t size, size_t *used, const gs_scaler *scaler,
+                         gs_error *error)
 {
     unsigned char *p = bytes;
     const size_t body = HEADER + 8 * FIELDS;
+    if (!gsi_scaler_made(scaler))
+        return GS_EVERSION;
     if (size < body + TRAILER)
-        return GS_ESIZE;
+        return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for the state of a scaler", size);
     memcpy(p, magic, 8);
     put_le(p + 8, VERSION, 4);
     put_le(p + 12, FIELDS, 4);
@@ -353,6 +365,7 @@ gs_status gs_scaler_load(gs_scaler *scaler, const void *bytes, size_t length, gs
     const size_t body = HEADER + 8 * FIELDS;
     gs_scaler s;
     memset(&s, 0, sizeof s);
+    s.size = sizeof s;
     if (length < 8 || memcmp(p, magic, 8) != 0)
         return gsi_fail(error, GS_EFORMAT, "this is not the state of a scaler");
     if (length < HEADER)

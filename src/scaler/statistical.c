@@ -63,12 +63,13 @@ bool gsi_histogram_step(gs_scaler *s, const gs_finding *f)
     const double scaled = f->amax * s->machine.scale, band = exp2(s->tune[HISTOGRAM_BAND]);
     const bool counted = f->elements > 0;
     const uint64_t above = counted ? f->above : scaled > edge;
-    const uint64_t near = counted ? f->near : scaled > edge / band;
+    const uint64_t above_band = counted ? f->above_band : scaled > edge / band;
     const uint64_t all = counted ? f->elements : 1;
 
     if (f->found || (double)above > limit * (double)(all - above))
         gsi_go_to(s, s->machine.scale / 2);
-    else if (s->tune[HISTOGRAM_BAND] == 0 || !((double)near > limit * (double)(all - near)))
+    else if (s->tune[HISTOGRAM_BAND] == 0 ||
+             !((double)above_band > limit * (double)(all - above_band)))
         gsi_go_to(s, s->machine.scale * 2);
     return false;
 }

@@ -7,7 +7,7 @@
  *      merge the same hold the same state.
  *  (5) FORWARD, NO_GRADS, USER and a batch that is to blame do not reach the policy: neither the
  *      scale nor any counter of its changes.
- *  (6) A batch is run again at most rules.retries or, with attribute, three times.
+ *  (6) A batch is retried at most rules.retries or, with attribute, three times.
  *
  *   FIRST --- finite ---------------------------------------------> APPLY, policy sees it
  *     | non-finite
@@ -26,117 +26,14 @@
  */
 #include "scaler/scaler.h"
 
-#include <string.h>
-
-/* ---- what is reported ---- */
-
-/* Of the rerun, or of the next batch. */
-static double next_scale(const gs_scaler *s)
-{
-    return gsi_bounded(s, s->event.phase ? s->event.scale : gs_scaler_scale(s));
-}
-
-void gs_step_begin(gs_step *step, const gs_scaler *scaler)
-{
-    memset(step, 0, sizeof *step);
-    step->scale = next_scale(scaler);
-    step->inverse = 1 / step->scale;
-    gs_stats_init(&step->stats);
-}
-
-void gs_step_loss(gs_step *step, double loss)
-{
-    if (!isfinite(loss))
-        step->forward = 1;
-}
-
-void gs_step_scan(gs_step *step, const gs_stats *stats)
-{
-    gs_stats_merge(&step->stats, stats);
-    step->looked |= stats->elements > 0;
-    step->amax_known |= stats->elements > 0;
-}
-
-void gs_step_flag(gs_step *step, int found)
-{
-    step->looked = 1;
-    step->flagged |= found != 0;
-}
-
-void gs_step_amax(gs_step *step, double amax)
-{
-    gs_stats stats;
-    gs_stats_init(&stats);
-    stats.elements = 1;
-    const float most = 0x1.fffffep+127f; /* a finite f64 beyond it is no infinity */
-    if (isnan(amax))
-        stats.nan = 1;
-    else if (isinf(amax))
-        stats.inf = 1;
-    else
-        stats.amax = fabs(amax) < (double)most ? (float)fabs(amax) : most;
-    gs_step_scan(step, &stats);
-}
-
-/* The edge is an eighth of 2^16: the binades from there hold |g| >= 2^13, where Graphcore's edge is
- * 65504 / 8. Gradients of exactly 8188..8191 are the difference. */
-void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
-{
-    int top;
-    frexp(gsi_half_max(scaler) / 8, &top); /* max / 8 < 2^top */
-    const int edge = GS_BINADE_OF_ONE + top;
-    const int near = edge - (int)scaler->tune[HISTOGRAM_BAND];
-    step->elements += x->zero;
-    for (int i = 0; i < GS_BINADES; i++) {
-        step->elements += x->all[i];
-        step->above += i >= edge ? x->all[i] : 0;
-        step->near += i >= near ? x->all[i] : 0;
-    }
-    step->looked = 1;
-    step->flagged |= x->inf > 0 || x->nan > 0;
-}
-
-void gs_step_reject(gs_step *step) { step->rejected = 1; }
-
-void gs_step_merge(gs_step *into, const gs_step *from)
-{
-    gs_stats_merge(&into->stats, &from->stats);
-    into->elements += from->elements;
-    into->above += from->above;
-    into->near += from->near;
-    into->looked |= from->looked;
-    into->amax_known |= from->amax_known;
-    into->flagged |= from->flagged;
-    into->forward |= from->forward;
-    into->rejected |= from->rejected;
-}
-
-gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
-                          const gs_tensor *list, size_t n)
-{
-    gs_stats stats;
-    if (step->unscaled)
-        return GS_OK;
-    const gs_status status = gs_tensors_scan(ctx, list, n, &stats); /* before they change */
-    if (status != GS_OK)
-        return status;
-    const float inverse = (float)step->inverse;
-    const gs_status done = to ? gs_tensors_scale_to(ctx, to, list, n, inverse, NULL)
-                              : gs_tensors_scale(ctx, list, n, inverse, NULL);
-    if (done != GS_OK)
-        return done;
-    gs_step_scan(step, &stats);
-    step->unscaled = 1;
-    return GS_OK;
-}
-
 /* ---- what it means ---- */
 
 /* Finite gradients that overflow f32 when unscaled: the scale is too small, or they are too large
  * for any. */
 static bool overflows_unscaled(const gs_step *step)
 {
-    return !((double)step->stats.amax * step->inverse <= 0x1.fffffep+127); /* 0 * Inf too */
+    return !gsi_inverse_fits_f32(step) ||
+           !((double)step->stats.amax * step->inverse <= 0x1.fffffep+127);
 }
 
 static gs_reason reason_of(const gs_step *step)
@@ -145,7 +42,7 @@ static gs_reason reason_of(const gs_step *step)
         return GS_REASON_USER;
     if (step->forward)
         return GS_REASON_FORWARD;
-    if (!step->looked)
+    if (!step->looked && gsi_inverse_fits_f32(step)) /* else nothing could be unscaled */
         return GS_REASON_NO_GRADS;
     if (step->stats.inf || (step->flagged && !step->stats.nan) || overflows_unscaled(step))
         return GS_REASON_INF;
@@ -159,16 +56,23 @@ static gs_finding finding_of(const gs_step *step, bool found)
         .amax = step->amax_known && !found ? (double)step->stats.amax * step->inverse : (double)NAN,
         .elements = step->elements,
         .above = step->above,
-        .near = step->near};
+        .above_band = step->above_band};
 }
 
-/* Lets the policy see the step. Returns true where the framework raises. */
+static void hold_in_bounds(gs_scaler *s)
+{
+    s->machine.scale = gsi_bounded(s, s->machine.scale);
+    s->machine.shown = gsi_bounded(s, s->machine.shown);
+}
+
+/* Lets the policy see the step. It moves on from the scale that the step had, wherever an init or
+ * raw updates left the machine. Returns true where the framework raises. */
 static bool feed(gs_scaler *s, const gs_step *step, bool found)
 {
     const gs_finding finding = finding_of(step, found);
+    hold_in_bounds(s);
     const bool raises = gs_scaler_update_with(s, &finding);
-    s->machine.scale = gsi_bounded(s, s->machine.scale);
-    s->machine.shown = gsi_bounded(s, s->machine.shown);
+    hold_in_bounds(s);
     return raises;
 }
 
@@ -178,15 +82,15 @@ static void jump(gs_scaler *s, double scale)
     if (gsi_is_static(s))
         return;
     gsi_go_to(s, scale);
-    s->machine.scale = s->machine.shown = gsi_bounded(s, s->machine.scale);
+    hold_in_bounds(s);
 }
 
 /* The largest power of two that leaves a factor of two between the step's amax and the maximum.
  * What the format rounded away at this scale, half of its smallest number, is added: with it the
- * result is safe even if all gradients were flushed to zero. */
+ * result is safe even if all gradients underflowed to zero. */
 static double fitting_scale(const gs_scaler *s, const gs_step *step)
 {
-    const gs_format *f = gs_format_of((gs_dtype)s->rules.half);
+    const gs_format *f = gs_dtype_format((gs_dtype)s->rules.half);
     const double amax = ((double)step->stats.amax + f->min_subnormal / 2) * step->inverse;
     return gsi_bounded(s, gsi_power_of_two_below(fmin(f->max / 2 / amax, 0x1p+1000)));
 }
@@ -209,7 +113,7 @@ static void clear_event(gs_scaler *s)
 
 static gs_verdict verdict(const gs_scaler *s, gs_action action, gs_reason reason)
 {
-    return (gs_verdict){action, reason, next_scale(s), 1};
+    return (gs_verdict){action, reason, gsi_next_scale(s), 1};
 }
 
 static gs_verdict apply(gs_scaler *s)
@@ -270,7 +174,7 @@ static gs_verdict rerun(gs_scaler *s, gs_reason reason, gsi_phase phase, double 
  * only a flag, climb until it overflows, at the price of one skipped step. */
 static void probe_clean(gs_scaler *s, const gs_step *step)
 {
-    const double exact = 64 * gs_format_of((gs_dtype)s->rules.half)->min_subnormal;
+    const double exact = 64 * gs_dtype_format((gs_dtype)s->rules.half)->min_subnormal;
     const bool first = step->amax_known && s->probing == GSI_PENDING;
     jump(s, step->amax_known ? fitting_scale(s, step) : 2 * step->scale);
     const bool more =
@@ -294,7 +198,7 @@ static void probe_overflow(gs_scaler *s, const gs_step *step)
 
 static gs_verdict clean(gs_scaler *s, const gs_step *step)
 {
-    const double start = gsi_bounded(s, gs_scaler_scale(s)); /* attribution has fed nothing yet */
+    const double start = gs_scaler_scale(s); /* attribution has fed nothing yet */
     switch (s->event.phase) {
     case GSI_HALVED: /* cured: the scale was too high, hysteresis or not */
         s->probing = GSI_PROBED;
@@ -352,7 +256,7 @@ static gs_verdict retry(gs_scaler *s, const gs_step *step, gs_reason reason)
         probe_overflow(s, step);
     else
         raises = feed(s, step, true);
-    const double next = gsi_bounded(s, gs_scaler_scale(s));
+    const double next = gs_scaler_scale(s);
     if (raises || s->event.reruns >= s->rules.retries || step->scale <= lowest)
         return skip(s, reason, raises);
     return rerun(s, reason, GSI_AGAIN, next < step->scale ? next : half);
@@ -387,14 +291,20 @@ static gs_verdict settle(gs_scaler *s, const gs_step *step)
     return skip(s, reason, false);
 }
 
+static const gs_verdict of_no_version = {GS_FAIL, GS_REASON_VERSION, (double)NAN, 1};
+
 gs_verdict gs_step_decide(const gs_step *step, const gs_scaler *scaler)
 {
+    if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
+        return of_no_version;
     gs_scaler copy = *scaler;
     return settle(&copy, step);
 }
 
 gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
 {
+    if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
+        return of_no_version;
     if (step->ended)
         return verdict(scaler, (gs_action)step->verdict[0], (gs_reason)step->verdict[1]);
     const gs_verdict v = settle(scaler, step);
@@ -406,6 +316,8 @@ gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
 
 void gs_step_abandon(gs_step *step, gs_scaler *scaler)
 {
+    if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
+        return;
     clear_event(scaler);
     step->ended = 1;
     step->verdict[0] = GS_SKIP;
@@ -414,10 +326,15 @@ void gs_step_abandon(gs_step *step, gs_scaler *scaler)
 
 gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error)
 {
+    gs_status status = gsi_scaler_version(scaler, error);
+    for (size_t i = 0; i < n && status == GS_OK; i++)
+        status = gsi_step_version(&steps[i], error);
+    if (status != GS_OK)
+        return status;
     if (scaler->rules.on_overflow != GS_ON_SKIP)
         return gsi_fail(error, GS_ESTATE,
                         "several steps can be ended together only with on_overflow=skip: a batch "
-                        "that is run again would be applied twice by some");
+                        "that is retried would be applied twice by some");
     /* A step that does not reach the policy must not keep the others from it. */
     gs_step seen, unseen;
     size_t seen_count = 0, unseen_count = 0;
@@ -449,7 +366,9 @@ const char *gs_reason_name(gs_reason reason)
         GS_REASONS(X)
 #undef X
     };
-    return (unsigned)reason < GS_REASON_COUNT ? names[reason] : "unknown";
+    return (unsigned)reason < GS_REASON_COUNT ? names[reason]
+           : reason == GS_REASON_VERSION      ? "version"
+                                              : "unknown";
 }
 
 const char *gs_action_name(gs_action action)

@@ -23,6 +23,12 @@ static bool is_bad(const gs_step *micro)
 
 int gs_window_add(gs_window *window, const gs_step *micro)
 {
+    if (!gsi_step_made(&window->step))
+        return 0;
+    if (!gsi_step_made(micro)) { /* dropped or not: what it saw is not known */
+        window->step.size = 0;
+        return 0;
+    }
     const bool drop = window->rule == GS_DROP_MICROBATCH && is_bad(micro);
     gs_step_merge(drop ? &window->bad : &window->step, micro);
     window->seen++;
@@ -33,6 +39,8 @@ int gs_window_add(gs_window *window, const gs_step *micro)
 void gs_window_merge(gs_window *into, const gs_window *from)
 {
     gs_step_merge(&into->step, &from->step);
+    if (!gsi_step_made(&into->step))
+        return;
     gs_step_merge(&into->bad, &from->bad);
     into->seen += from->seen;
     into->good += from->good;
@@ -41,6 +49,8 @@ void gs_window_merge(gs_window *into, const gs_window *from)
 gs_verdict gs_window_end(gs_window *window, gs_scaler *scaler)
 {
     gs_step *step = &window->step;
+    if (!gsi_step_made(step))
+        return gs_step_end(step, scaler);
     if (!step->ended && window->good == 0) /* nothing else is left to decide by */
         gs_step_merge(step, &window->bad);
     step->dropped = window->bad.flagged || !gs_stats_finite(&window->bad.stats);

@@ -26,7 +26,7 @@ gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer, const gs_che
     return status;
 }
 
-/* ---- is it whole? ---- */
+/* ---- is it intact? ---- */
 
 static gs_status check_kind(const gs_source *s, gs_error *error)
 {
@@ -131,7 +131,7 @@ static bool same_shape(const gsi_tensor *x, const gs_entry *e)
 
 static const char *shape_text(char text[48], gs_dtype dtype, int rank, const uint64_t *shape)
 {
-    const char *type = dtype < GS_DTYPE_COUNT ? gs_format_of(dtype)->name : "another type";
+    const char *type = dtype < GS_DTYPE_COUNT ? gs_dtype_format(dtype)->name : "another type";
     if (rank == 1)
         snprintf(text, 48, "%s [%llu]", type, (unsigned long long)shape[0]);
     else if (rank == 2)
@@ -219,9 +219,10 @@ static void exchange(gs_trainer *t, const gsi_image *image, char *data)
     for (size_t i = 0; i < image->n; i++) {
         const gsi_tensor *x = &image->list[i];
         char piece[4096], *p = x->data;
-        const size_t bytes = (size_t)x->count * gs_format_of(x->dtype)->bytes;
-        if (gsi_image_in_block(image, x)) { /* sharded: taken, and no way back is needed */
-            gsi_whole_take(t, &image->whole, (uintptr_t)x->data, data);
+        const size_t bytes = (size_t)x->count * gs_dtype_format(x->dtype)->bytes;
+        const gsi_origin *o = &image->origins[x->tag];
+        if (o->sharded) { /* taken, and no way back is needed */
+            gsi_unsharded_take(t, &image->unsharded, o->family, o->weight, data);
             data += bytes;
             continue;
         }
@@ -295,14 +296,14 @@ static gs_status load(loaded *l, const char *path, gs_trainer *t, const char *mo
         status = gsi_image_list(&l->image, &t->ctx->heap, t, error);
     if (status == GS_OK)
         status = read_file(l, s, t, model, error);
-    status = gsi_team_agree(t, status, error);
+    status = gsi_ranks_first_error(t, status, error);
     if (status == GS_OK) {
         status = commit(t, &l->image, l->data, &l->facts, &l->scaler);
         if (status != GS_OK)
             gsi_bad_file(s, error, status, "%s", t->ctx->error.text);
     }
     if (status == GS_OK) { /* or did each find a file of its own? */
-        status = gsi_team_compare_now(t);
+        status = gsi_ranks_compare_now(t);
         if (status != GS_OK)
             gsi_fail(error, status, "%s", t->ctx->error.text);
     }
@@ -367,7 +368,7 @@ static gs_status peek(const gs_source *s, gs_checkpoint_text *out, gs_error *err
     return GS_OK;
 }
 
-gs_status gs_checkpoint_peek(const char *path, gs_checkpoint_text *out, gs_error *error)
+gs_status gs_checkpoint_peek(gs_checkpoint_text *out, const char *path, gs_error *error)
 {
     gs_source *s;
     if (!out)

@@ -19,25 +19,34 @@ typedef struct gsi_facts {
 void gsi_precision_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t);
 void gsi_optimizer_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t);
 
+/* Where a tensor of the image lies: in an array of the trainer, or, with a sharded state, in parts
+ * on all ranks, which an unsharded block brings together. */
+typedef struct gsi_origin {
+    bool sharded;
+    int family; /* of gsi_unsharded */
+    size_t weight;
+} gsi_origin;
+
 typedef struct gsi_image {
     gsi_heap *heap;
-    gsi_arena arena;  /* the list and its names */
-    gsi_tensor *list; /* in the order of the file; data are the trainer's own arrays */
+    gsi_arena arena;     /* lists and names */
+    gsi_tensor *list;    /* [n], in the order of the file; data NULL: sharded, and not gathered */
+    gsi_origin *origins; /* [n]: of list[i], [list[i].tag] */
     size_t n;
-    gsi_whole whole; /* where it is sharded, data are places in a block of all */
-    char *block;     /* NULL until gsi_image_gather */
-    uint64_t bytes;  /* of all tensors */
-    char *header;    /* NULL until gsi_image_describe */
+    gsi_unsharded unsharded;
+    char *block;    /* NULL: not sharded, or not gathered */
+    uint64_t bytes; /* of all tensors */
+    char *header;   /* NULL until gsi_image_describe */
     size_t length;
 } gsi_image;
 
 /* Lists what a checkpoint of the trainer holds. In any case to be freed. */
 gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_error *error);
-/* Brings together what is sharded, and every rank must call it; `keep`: on this one to stay. `mine`
- * is an error that this rank has had: it takes part, and that is the result. */
+/* Gathers what is sharded and resolves the data of those tensors. Every rank must call it; `keep`:
+ * this one keeps the result. `mine` is an error that this rank has had: it takes part, and that is
+ * the result. */
 gs_status gsi_image_gather(gsi_image *image, gs_trainer *t, gs_status mine, bool keep,
                            gs_error *error);
-bool gsi_image_in_block(const gsi_image *image, const gsi_tensor *x);
 /* Makes the header, with the numbers of now. */
 gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoint *about,
                              gs_error *error);

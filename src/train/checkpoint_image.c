@@ -17,18 +17,21 @@
 /* ---- tensors ---- */
 
 static void add(gsi_image *image, const char *name, void *data, gs_dtype dtype, size_t rows,
-                size_t cols)
+                size_t cols, gsi_origin origin)
 {
     const size_t count = rows * cols;
     if (count == 0)
         return;
-    image->bytes += count * gs_format_of(dtype)->bytes;
-    image->list[image->n++] = (gsi_tensor){.name = name,
-                                           .data = data,
-                                           .dtype = dtype,
-                                           .rank = rows == 1 ? 1 : 2,
-                                           .shape = {rows == 1 ? cols : rows, cols},
-                                           .count = count};
+    image->origins[image->n] = origin;
+    image->bytes += count * gs_dtype_format(dtype)->bytes;
+    image->list[image->n] = (gsi_tensor){.name = name,
+                                         .data = data,
+                                         .dtype = dtype,
+                                         .rank = rows == 1 ? 1 : 2,
+                                         .shape = {rows == 1 ? cols : rows, cols},
+                                         .count = count,
+                                         .tag = image->n};
+    image->n++;
 }
 
 static const char *slot_name(gsi_image *image, gs_slot slot, const char *weight)
@@ -40,37 +43,35 @@ static const char *slot_name(gsi_image *image, gs_slot slot, const char *weight)
     return name;
 }
 
-/* Of weight k: itself (family 0) or a slot of the optimizer. Where the state is sharded, data is
- * its place in the block of all. */
+/* Of weight k: itself (family 0) or a slot of the optimizer. data is NULL where it is sharded. */
 static gs_tensor array_of(const gsi_image *image, gs_trainer *t, size_t k, int family)
 {
-    const gsi_whole *whole = &image->whole;
-    const gs_weight *weights = gs_store_weights(t->store, NULL), *w = &weights[k];
+    const gsi_unsharded *u = &image->unsharded;
+    const gs_weight *w = &gs_store_weights(t->store, NULL)[k];
     const size_t count = w->rows * w->cols;
-    if (whole->there[family]) {
-        const size_t first = (size_t)((float *)w->grad - (float *)weights[0].grad);
-        const size_t at = whole->at[family] + first * gs_format_of(whole->types[family])->bytes;
-        return (gs_tensor){(void *)(uintptr_t)at, count, whole->types[family], w->name, 0};
-    }
+    if (u->there[family])
+        return (gs_tensor){NULL, count, u->types[family], w->name, 0};
     if (family == 0)
         return (gs_tensor){w->data, count, w->dtype, w->name, 0};
-    return whole->sharded ? (gs_tensor){0} : gs_optim_slot(t->optim, k, (gs_slot)(family - 1));
+    return u->sharded ? (gs_tensor){0} : gs_optim_slot(t->optim, k, (gs_slot)(family - 1));
 }
 
 static bool add_weight(gsi_image *image, gs_trainer *t, size_t k)
 {
-    const gs_weight *w = &gsi_team_weights(t)[k];
+    const gs_weight *w = &gsi_model_weights(t)[k];
+    const bool *sharded = image->unsharded.there;
     const gs_tensor data = array_of(image, t, k, 0);
-    add(image, w->name, data.data, data.dtype, w->rows, w->cols);
+    add(image, w->name, data.data, data.dtype, w->rows, w->cols, (gsi_origin){sharded[0], 0, k});
     for (int s = 0; s < GS_SLOT_COUNT; s++) {
         const gs_tensor x = array_of(image, t, k, 1 + s);
-        const bool whole = x.count == w->rows * w->cols;
+        const bool full = x.count == w->rows * w->cols; /* else a factor of it */
         if (x.count == 0)
             continue;
         const char *name = slot_name(image, (gs_slot)s, w->name);
         if (!name)
             return false;
-        add(image, name, x.data, x.dtype, whole ? w->rows : 1, whole ? w->cols : x.count);
+        add(image, name, x.data, x.dtype, full ? w->rows : 1, full ? w->cols : x.count,
+            (gsi_origin){sharded[1 + s], 1 + s, k});
     }
     return true;
 }
@@ -79,21 +80,23 @@ static void add_states(gsi_image *image, const gs_model *m)
 {
     size_t at = 0;
     for (size_t i = 0; i < m->n_states && m->state_entries[i].count <= m->states - at; i++) {
-        add(image, m->state_entries[i].name, m->state + at, GS_F32, 1, m->state_entries[i].count);
+        add(image, m->state_entries[i].name, m->state + at, GS_F32, 1, m->state_entries[i].count,
+            (gsi_origin){0});
         at += m->state_entries[i].count;
     }
     if (at < m->states)
-        add(image, "state", m->state + at, GS_F32, 1, m->states - at);
+        add(image, "state", m->state + at, GS_F32, 1, m->states - at, (gsi_origin){0});
 }
 
 gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_error *error)
 {
     const gs_model *m = t->model;
-    *image = (gsi_image){.heap = heap, .whole = gsi_whole_of(t)};
+    *image = (gsi_image){.heap = heap, .unsharded = gsi_unsharded_of(t)};
     gsi_arena_init(&image->arena, heap);
     const size_t most = m->n * (1 + GS_SLOT_COUNT) + m->n_states + 1;
     image->list = gsi_arena_new(&image->arena, most, sizeof *image->list);
-    bool done = image->list != NULL;
+    image->origins = gsi_arena_new(&image->arena, most, sizeof *image->origins);
+    bool done = image->list && image->origins;
     for (size_t k = 0; done && k < m->n; k++)
         done = add_weight(image, t, k);
     if (!done)
@@ -103,31 +106,26 @@ gs_status gsi_image_list(gsi_image *image, gsi_heap *heap, gs_trainer *t, gs_err
     return GS_OK;
 }
 
-/* Whether a tensor's data is a place in the block. Weights that are not sharded lie in the store,
- * and running statistics with the model. */
-bool gsi_image_in_block(const gsi_image *image, const gsi_tensor *x)
-{
-    return (uintptr_t)x->data < image->whole.at[GSI_FAMILIES];
-}
-
 gs_status gsi_image_gather(gsi_image *image, gs_trainer *t, gs_status mine, bool keep,
                            gs_error *error)
 {
-    const gsi_whole w = gsi_whole_of(t);
-    const size_t bytes = w.at[GSI_FAMILIES];
+    const gsi_unsharded u = gsi_unsharded_of(t);
+    const size_t bytes = u.at[GSI_FAMILIES];
     if (bytes == 0) /* not sharded */
         return mine;
     image->block = keep && mine == GS_OK ? gsi_new(image->heap, bytes) : NULL;
-    const gs_status status = gsi_whole_gather(t, &w, image->block);
+    const gs_status status = gsi_unsharded_allgather(t, &u, image->block);
     if (mine != GS_OK)
         return mine;
     if (status != GS_OK)
         return gsi_fail(error, status, "%s", t->ctx->error.text);
     if (keep && !image->block)
         return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of all ranks' state", bytes);
-    for (size_t i = 0; keep && i < image->n; i++)
-        if (gsi_image_in_block(image, &image->list[i]))
-            image->list[i].data = image->block + (uintptr_t)image->list[i].data;
+    for (size_t i = 0; keep && i < image->n; i++) {
+        const gsi_origin *o = &image->origins[image->list[i].tag];
+        if (o->sharded)
+            image->list[i].data = image->block + gsi_unsharded_offset(t, &u, o->family, o->weight);
+    }
     return GS_OK;
 }
 
@@ -152,14 +150,14 @@ void gsi_precision_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 {
     const gs_tape_config *c = &t->tape->config;
     const gs_dtype half = c->mode == GS_O0 ? GS_F32 : c->half;
-    snprintf(text, GS_CHECKPOINT_LINE, "O%d %s%s", (int)c->mode, gs_format_of(half)->name,
+    snprintf(text, GS_CHECKPOINT_LINE, "O%d %s%s", (int)c->mode, gs_dtype_format(half)->name,
              half != GS_F32 && c->wgrad_f32 ? " wgrad=f32" : "");
 }
 
 /* The settings without which its arrays mean nothing. Learning rates and decays may change. */
 void gsi_optimizer_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 {
-    const gs_optim_config *c = gs_optim_config_of(t->optim);
+    const gs_optim_config *c = gs_optim_get_config(t->optim);
     const bool half = gsi_trained_type(t) != GS_F32;
     const bool random = c->moments != GS_F32 || (half && c->rounding == GS_ROUND_STOCHASTIC);
     char seed[32] = "";
@@ -168,8 +166,9 @@ void gsi_optimizer_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
     snprintf(text, GS_CHECKPOINT_LINE, "%s%s%s%s%s%s%s%s", gsi_optim_kinds[c->kind],
              c->kind == GS_SGD && c->momentum > 0 ? " momentum" : "",
              c->moments != GS_F32 ? " moments=" : "",
-             c->moments != GS_F32 ? gs_format_of(c->moments)->name : "", half ? " rounding=" : "",
-             half ? gsi_roundings[c->rounding] : "", c->ema > 0 ? " ema" : "", seed);
+             c->moments != GS_F32 ? gs_dtype_format(c->moments)->name : "",
+             half ? " rounding=" : "", half ? gsi_roundings[c->rounding] : "",
+             c->ema > 0 ? " ema" : "", seed);
 }
 
 /* ---- numbers ---- */
@@ -290,7 +289,7 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
                         strlen(model) >= GS_CHECKPOINT_LINE ? "model" : "config",
                         strlen(model) >= GS_CHECKPOINT_LINE ? GS_CHECKPOINT_LINE - 1
                                                             : GS_CHECKPOINT_CONFIG - 1);
-    const gs_status status = gs_scaler_save_text(scaler, sizeof scaler, &used, &t->scaler);
+    const gs_status status = gs_scaler_save_text(scaler, sizeof scaler, &used, &t->scaler, NULL);
     if (status != GS_OK)
         return gsi_fail(error, status, "the scaler cannot be saved: %s", gs_status_meaning(status));
     snprintf(version, sizeof version, "%d", (int)GSI_CHECKPOINT_VERSION);

@@ -113,7 +113,12 @@ gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_all
     if (!out || !config)
         return gsi_fail(error, GS_ENULL, "what to open is missing");
     *out = NULL;
-    gs_status status = check_config(config, error);
+    gs_data_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_data_config", error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
+    status = check_config(config, error);
     if (status != GS_OK)
         return status;
     gsi_heap heap;
@@ -143,10 +148,10 @@ void gs_data_close(gs_data *data)
     gsi_free(&heap, data);
 }
 
-const gs_data_info *gs_data_about(const gs_data *data) { return &data->info; }
+const gs_data_info *gs_data_get_info(const gs_data *data) { return &data->info; }
 
-gs_status gs_data_read(const gs_data *data, gs_split split, uint64_t item, float *x, int32_t *ids,
-                       int32_t *targets, gs_error *error)
+gs_status gs_data_read(float *x, int32_t *ids, int32_t *targets, const gs_data *data,
+                       gs_split split, uint64_t item, gs_error *error)
 {
     if (!data || !targets || !(data->info.task == GS_TASK_TOKENS ? (void *)ids : (void *)x))
         return gsi_fail(error, GS_ENULL, "there is no array to read into");

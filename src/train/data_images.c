@@ -1,4 +1,4 @@
-/* Images in IDX files, as MNIST has them, with a label each or a label a pixel. */
+/* Images in IDX files, as MNIST has them, with one label per image or per pixel. */
 #include "train/data.h"
 #include "io/folder.h"
 #include "io/idx.h"
@@ -108,7 +108,7 @@ static gs_status read_pair(gs_data *data, gs_split split, const char *x_path, co
     const bool a_pixel =
         y->rank == 3 && x->rank >= 3 && y->shape[1] == x->shape[1] && y->shape[2] == x->shape[2];
     if (y->rank != 1 && !a_pixel)
-        return gsi_fail(error, GS_ESIZE, "%s: is neither a label an image nor a label a pixel",
+        return gsi_fail(error, GS_ESIZE, "%s: has neither one label per image nor one per pixel",
                         y->path);
     return GS_OK;
 }
@@ -228,7 +228,7 @@ static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error 
 static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     static const char folder[] = "/usr/share/datasets/fashion-mnist";
-    const gs_data_config plain = {.name = config->name};
+    const gs_data_config plain = {.size = sizeof plain, .name = config->name};
     char path[GSI_PATH];
     if (!images_in(path, config->root ? config->root : folder))
         return gsi_fail(error, GS_EIO,

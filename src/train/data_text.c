@@ -92,15 +92,19 @@ static gs_status open_text(gs_data *data, const gs_data_config *config, gs_error
 
 static gs_status open_self(gs_data *data, const gs_data_config *config, gs_error *error)
 {
-    static const char *const parts[] = {"include", "src", "tools"};
+    static const char *const parts[] = {"include", "src", "cli"};
     char path[GSI_PATH];
+    struct stat st;
     if (!config->root)
         return gsi_fail(error, GS_ENULL, "self: the folder of the sources is not given");
     gs_status status = GS_OK;
-    for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
-        status = snprintf(path, sizeof path, "%s/%s", config->root, parts[i]) < GSI_PATH
-                     ? add_folder(data, path, error)
-                     : gsi_fail(error, GS_ESIZE, "self: the path of the sources is too long");
+    if (stat(config->root, &st) == 0 && S_ISREG(st.st_mode))
+        status = add_file(data, config->root, false, error);
+    else
+        for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
+            status = snprintf(path, sizeof path, "%s/%s", config->root, parts[i]) < GSI_PATH
+                         ? add_folder(data, path, error)
+                         : gsi_fail(error, GS_ESIZE, "self: the path of the sources is too long");
     return status == GS_OK ? divide(data, config, error) : status;
 }
 

@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum { SLOTS = 4 }; /* the caller's, one or two ready, one being read */
 
@@ -67,16 +66,16 @@ static uint64_t item_at(const gs_loader *l, uint64_t position)
 static uint64_t step_items(const gs_loader *l, uint64_t position)
 {
     const gs_loader_config *c = &l->config;
-    const uint64_t most = (uint64_t)c->batch * c->micro * (uint64_t)c->size;
+    const uint64_t most = (uint64_t)c->batch * c->micro * (uint64_t)c->ranks;
     const uint64_t left = l->epoch - position % l->epoch;
     return most < left ? most : left;
 }
 
-/* The rank's stretch of the step, in micro-batches of config.batch. */
+/* The rank's span of the step, in micro-batches of config.batch. */
 static void read_step(const gs_loader *l, slot *s, uint64_t position)
 {
     const gs_loader_config *c = &l->config;
-    const uint64_t rank = (uint64_t)c->rank, ranks = (uint64_t)c->size;
+    const uint64_t rank = (uint64_t)c->rank, ranks = (uint64_t)c->ranks;
     s->items = step_items(l, position);
     /* each has a share, and the first ones one more */
     const uint64_t share = s->items / ranks, more = s->items % ranks;
@@ -93,8 +92,8 @@ static void read_step(const gs_loader *l, slot *s, uint64_t position)
                                           .ids = l->id_size ? ids : NULL,
                                           .targets = targets};
         s->micro[s->n - 1].n++;
-        s->status = gs_data_read(l->data, c->split, item_at(l, position + first + i), x, ids,
-                                 targets, &s->error);
+        s->status = gs_data_read(x, ids, targets, l->data, c->split,
+                                 item_at(l, position + first + i), &s->error);
     }
 }
 
@@ -125,13 +124,6 @@ static void *run(void *arg)
 
 /* ---- taking it ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* With the lock held: empties the ring and sends the thread to `position`. */
 static void send_to(gs_loader *l, uint64_t position)
 {
@@ -142,7 +134,7 @@ static void send_to(gs_loader *l, uint64_t position)
     pthread_cond_signal(&l->changed);
 }
 
-gs_status gs_loader_next(gs_loader *l, const gs_batch **micro, size_t *n, gs_error *error)
+gs_status gs_loader_next(const gs_batch **micro, size_t *n, gs_loader *l, gs_error *error)
 {
     if (!l || !micro || !n)
         return gsi_fail(error, GS_ENULL, "there is no loader, or nowhere to put its batch");
@@ -151,10 +143,10 @@ gs_status gs_loader_next(gs_loader *l, const gs_batch **micro, size_t *n, gs_err
     l->waited = 0;
     pthread_mutex_lock(&l->lock);
     if (l->filled == 0) {
-        const double start = now();
+        const double start = gs_clock();
         while (l->filled == 0)
             pthread_cond_wait(&l->changed, &l->lock);
-        l->waited = now() - start;
+        l->waited = gs_clock() - start;
     }
     const slot *s = &l->slots[l->first % SLOTS];
     const gs_status status = s->status;
@@ -174,10 +166,10 @@ gs_status gs_loader_next(gs_loader *l, const gs_batch **micro, size_t *n, gs_err
     return status;
 }
 
-gs_status gs_loader_seek(gs_loader *l, uint64_t items)
+gs_status gs_loader_seek(gs_loader *l, uint64_t items, gs_error *error)
 {
     if (!l)
-        return GS_ENULL;
+        return gsi_fail(error, GS_ENULL, "there is no loader");
     pthread_mutex_lock(&l->lock);
     l->position = items;
     send_to(l, items);
@@ -197,8 +189,8 @@ static gs_status check(const gs_data_info *info, const gs_loader_config *c, gs_e
         return gsi_fail(error, GS_ERANGE, "%s: has no split %d", info->name, (int)c->split);
     if (c->batch == 0)
         return gsi_fail(error, GS_ERANGE, "a batch of 0 items");
-    if (c->size < 1 || c->rank < 0 || c->rank >= c->size)
-        return gsi_fail(error, GS_ERANGE, "rank %d of %d", c->rank, c->size);
+    if (c->ranks < 1 || c->rank < 0 || c->rank >= c->ranks)
+        return gsi_fail(error, GS_ERANGE, "rank %d of %d", c->rank, c->ranks);
     if (info->items[c->split] == 0)
         return gsi_fail(error, GS_ESIZE, "%s: is too short to validate with a part of it",
                         info->name);
@@ -236,11 +228,14 @@ gs_status gs_loader_create(gs_loader **out, gs_data *data, const gs_loader_confi
     if (!out || !data || !config)
         return gsi_fail(error, GS_ENULL, "there is no data to load");
     *out = NULL;
-    const gs_data_info *info = gs_data_about(data);
-    gs_loader_config c = *config;
+    const gs_data_info *info = gs_data_get_info(data);
+    gs_loader_config c;
+    gs_status status = gsi_config(&c, sizeof c, config, "gs_loader_config", error);
+    if (status != GS_OK)
+        return status;
     c.micro += c.micro == 0;
-    c.size += c.size == 0;
-    gs_status status = check(info, &c, error);
+    c.ranks += c.ranks == 0;
+    status = check(info, &c, error);
     if (status != GS_OK)
         return status;
     gsi_heap heap;

@@ -102,10 +102,8 @@ static gs_status open_files(gs_logger *l, const gs_logger_config *config, gs_err
         gsi_log_header(l);
         status = gsi_log_write(l, &l->csv);
     }
-    if (status == GS_OK && config->resume && json > 0 && gsi_log_event(l, "resume", config->step)) {
-        gsi_add_string(&l->line, "from", config->from);
-        status = gsi_log_end_event(l);
-    }
+    if (status == GS_OK && config->resume && json > 0)
+        status = gsi_log_line(l, GS_LOG_RESUME, &(gs_log_resume){config->step, config->from});
     if (status == GS_OK && config->resume && l->board.fd >= 0)
         status = gsi_tfevents_resume(&l->board, config->step, error);
     if (l->error.status != GS_OK && error)
@@ -119,6 +117,10 @@ gs_status gs_logger_open(gs_logger **out, const gs_logger_config *config, const 
     if (!out || !config)
         return gsi_fail(error, GS_ENULL, "the settings of a log are NULL");
     *out = NULL;
+    gs_logger_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_logger_config", error);
+    if (status != GS_OK)
+        return status;
     gsi_heap heap;
     gsi_heap_init(&heap, alloc);
     gs_logger *l = gsi_new(&heap, sizeof *l);
@@ -126,7 +128,7 @@ gs_status gs_logger_open(gs_logger **out, const gs_logger_config *config, const 
         return gsi_fail(error, GS_ENOMEM, "no memory for a log");
     *l = (gs_logger){.heap = heap, .json.fd = -1, .csv.fd = -1, .board.fd = -1};
     l->line.heap = &l->heap;
-    const gs_status status = open_files(l, config, error);
+    status = open_files(l, &today, error);
     if (status != GS_OK) {
         gs_logger_close(l);
         return status;
@@ -146,7 +148,5 @@ void gs_logger_close(gs_logger *l)
     gsi_free(&heap, l->line.text);
     gsi_free(&heap, l);
 }
-
-const gs_error *gs_logger_error(const gs_logger *l) { return &l->error; }
 
 int gs_logger_fresh(const gs_logger *l) { return l->fresh; }

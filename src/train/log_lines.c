@@ -1,7 +1,8 @@
 /* The writer of logs: its lines.
  *
  * (1) A line is built in memory and written by one call: whole lines only, whenever we are killed.
- * (2) JSON, CSV and TensorBoard say the same of a step: one table of columns makes all three. */
+ * (2) JSON, CSV and TensorBoard say the same of a step: the schema (log_schema.c) makes all three.
+ */
 #include "train/log.h"
 
 #include <math.h>
@@ -28,69 +29,167 @@ gs_status gsi_log_write(gs_logger *l, gsi_append *file)
     return gsi_log_note(l, status, &error);
 }
 
-bool gsi_log_event(gs_logger *l, const char *event, uint64_t step)
+/* ---- values, by their schema ---- */
+
+static void put_pairs(gsi_line *line, const gs_log_pairs *pairs)
 {
-    if (l->json.fd < 0)
-        return false;
-    gsi_put(&l->line, "{");
-    gsi_add_string(&l->line, "event", event);
-    if (step != UINT64_MAX)
-        gsi_add_count(&l->line, "step", step);
-    return true;
+    gsi_put(line, "{");
+    for (size_t i = 0; i < pairs->n; i++) {
+        const gs_log_pair *p = &pairs->at[i];
+        if (p->value)
+            gsi_add_string(line, p->key, p->value);
+        else if (p->number >= 0 && p->number < 0x1p53 && p->number == floor(p->number))
+            gsi_add_count(line, p->key, (uint64_t)p->number);
+        else
+            gsi_add_rough(line, p->key, p->number);
+    }
+    gsi_put(line, "}");
 }
 
-gs_status gsi_log_end_event(gs_logger *l)
+static void put_counts(gsi_line *line, const gs_log_counts *counts)
 {
+    gsi_put(line, "[");
+    for (size_t i = 0; i < counts->n; i++)
+        gsi_add_count(line, NULL, counts->at[i]);
+    gsi_put(line, "]");
+}
+
+/* In CSV a number that is not finite is an empty field, and a text has no quotes. */
+static void put_value(gsi_line *line, gsi_log_type type, const void *value, bool json)
+{
+    char text[16];
+    switch (type) {
+    case GSI_LOG_COUNT:
+        gsi_put_count(line, *(const uint64_t *)value);
+        break;
+    case GSI_LOG_INTEGER:
+        snprintf(text, sizeof text, "%d", *(const int *)value);
+        gsi_put(line, text);
+        break;
+    case GSI_LOG_REAL:
+    case GSI_LOG_MAGNITUDE:
+    case GSI_LOG_ROUGH:
+        gsi_put_real(line, *(const double *)value, type == GSI_LOG_ROUGH, json ? "null" : "");
+        break;
+    case GSI_LOG_FLAG:
+        gsi_put(line, *(const int *)value ? "true" : "false");
+        break;
+    case GSI_LOG_TEXT:
+        (json ? gsi_put_string : gsi_put)(line, *(const char *const *)value);
+        break;
+    case GSI_LOG_PAIRS:
+        put_pairs(line, value);
+        break;
+    case GSI_LOG_COUNTS:
+        put_counts(line, value);
+        break;
+    default: /* LAYERS, HISTOGRAMS: opened here, and their items put one by one */
+        gsi_put(line, "[");
+    }
+}
+
+static const void *field(const void *line, const gsi_log_member *m)
+{
+    return (const char *)line + m->at;
+}
+
+static void put_members(gsi_line *line, int schema, const void *from)
+{
+    const gsi_log_schema *s = &gsi_log_schemas[schema];
+    for (size_t i = 0; i < s->n; i++) {
+        gsi_put_name(line, s->members[i].key);
+        put_value(line, s->members[i].type, field(from, &s->members[i]), true);
+    }
+}
+
+/* ---- lines ---- */
+
+/* All but the closing brace. */
+static void begin_line(gs_logger *l, gs_log_kind kind, const void *line)
+{
+    gsi_put(&l->line, "{");
+    if (gsi_log_events[kind])
+        gsi_add_string(&l->line, "event", gsi_log_events[kind]);
+    put_members(&l->line, (int)kind, line);
+}
+
+gs_status gsi_log_line(gs_logger *l, gs_log_kind kind, const void *line)
+{
+    if (l->json.fd < 0)
+        return GS_OK;
+    begin_line(l, kind, line);
     gsi_put(&l->line, "}");
     return gsi_log_write(l, &l->json);
 }
 
-/* ---- steps ---- */
-
-typedef enum kind { COUNT, REAL, ROUGH, FLAG, WORD } kind; /* ROUGH: 6 digits say it */
-
-#define AT(member) offsetof(gs_log_step, member)
-static const struct {
-    const char *name;
-    kind kind;
-    size_t at;
-    bool plotted; /* by TensorBoard */
-} columns[] = {
-    {"step", COUNT, AT(step), false},         {"loss", REAL, AT(loss), true},
-    {"scale", REAL, AT(scale), true},         {"found_inf", FLAG, AT(found_inf), false},
-    {"amax", REAL, AT(amax), false},          {"verdict", WORD, AT(verdict), false},
-    {"reason", WORD, AT(reason), false},      {"reruns", COUNT, AT(reruns), false},
-    {"grad_norm", REAL, AT(grad_norm), true}, {"lr", REAL, AT(lr), true},
-    {"underflow", REAL, AT(underflow), true}, {"items_per_s", ROUGH, AT(items_per_s), true},
-    {"seconds", ROUGH, AT(seconds), false},   {"items", COUNT, AT(items), false},
-};
-
-/* Column i of the step, as JSON or as a field of CSV. */
-static void put_column(gs_logger *l, size_t i, const gs_log_step *step, bool json)
+/* An item of the list that ends the line. */
+static void put_item(gs_logger *l, int schema, const void *item)
 {
-    const char *const field = (const char *)step + columns[i].at;
-    switch (columns[i].kind) {
-    case COUNT:
-        gsi_put_count(&l->line, *(const uint64_t *)(const void *)field);
-        break;
-    case REAL:
-    case ROUGH:
-        gsi_put_real(&l->line, *(const double *)(const void *)field, columns[i].kind == ROUGH,
-                     json ? "null" : "");
-        break;
-    case FLAG:
-        gsi_put(&l->line, *(const int *)(const void *)field ? "true" : "false");
-        break;
-    case WORD:
-        if (json)
-            gsi_put_string(&l->line, *(const char *const *)(const void *)field);
-        else
-            gsi_put(&l->line, *(const char *const *)(const void *)field);
-        break;
+    gsi_add_open(&l->line, NULL, "{");
+    put_members(&l->line, schema, item);
+    gsi_put(&l->line, "}");
+}
+
+static gs_status end_list(gs_logger *l)
+{
+    gsi_put(&l->line, "]}");
+    return gsi_log_write(l, &l->json);
+}
+
+void gsi_log_header(gs_logger *l)
+{
+    const gsi_log_schema *s = &gsi_log_schemas[GS_LOG_STEP];
+    for (size_t i = 0; i < s->n; i++) {
+        gsi_put(&l->line, i > 0 ? "," : "");
+        gsi_put(&l->line, s->members[i].key);
     }
 }
 
-gs_log_step gs_log_step_of(const gs_train_row *row, uint64_t items, double seconds)
+static gs_status write_csv(gs_logger *l, const gs_log_step *step)
+{
+    const gsi_log_schema *s = &gsi_log_schemas[GS_LOG_STEP];
+    if (l->csv.fd < 0)
+        return GS_OK;
+    for (size_t i = 0; i < s->n; i++) {
+        gsi_put(&l->line, i > 0 ? "," : "");
+        put_value(&l->line, s->members[i].type, field(step, &s->members[i]), false);
+    }
+    return gsi_log_write(l, &l->csv);
+}
+
+/* TensorBoard: a step's members by their names, an event's as event/member. */
+static gs_status plot(gs_logger *l, gs_log_kind kind, uint64_t step, const void *line)
+{
+    enum { TAGS = 16, TAG = 32 };
+    const gsi_log_schema *s = &gsi_log_schemas[kind];
+    const char *event = gsi_log_events[kind];
+    char tags[TAGS][TAG];
+    gsi_scalar list[TAGS];
+    size_t n = 0;
+    gs_error error = {0};
+    for (size_t i = 0; i < s->n && n < TAGS; i++) {
+        if (!s->members[i].plotted)
+            continue;
+        snprintf(tags[n], TAG, "%s%s%s", event ? event : "", event ? "/" : "", s->members[i].key);
+        list[n] = (gsi_scalar){tags[n], *(const double *)field(line, &s->members[i])};
+        n++;
+    }
+    return gsi_log_note(l, gsi_tfevents_scalars(&l->board, step, list, n, &error), &error);
+}
+
+/* The status of a call, and its first message. */
+static gs_status told(const gs_logger *l, gs_status status, gs_error *error)
+{
+    if (status != GS_OK && error)
+        *error = l->error;
+    return status;
+}
+
+static gs_status first_of(gs_status a, gs_status b) { return a != GS_OK ? a : b; }
+
+/* ---- steps ---- */
+
+gs_log_step gs_log_step_from(const gs_train_row *row, uint64_t items, double seconds)
 {
     const gs_stats *s = &row->stored;
     const gs_verdict *v = &row->report.verdict;
@@ -109,198 +208,120 @@ gs_log_step gs_log_step_of(const gs_train_row *row, uint64_t items, double secon
         .grad_norm = row->report.norm,
         .lr = row->report.lr,
         .underflow =
-            row->telemetry && values > 0 ? (double)s->flushed / (double)values : (double)NAN,
+            row->telemetry && values > 0 ? (double)s->underflow / (double)values : (double)NAN,
         .items_per_s = seconds > 0 ? (double)items / seconds : (double)NAN,
         .seconds = seconds,
         .items = items,
     };
 }
 
-static gs_status plot(gs_logger *l, const gs_log_step *step)
+gs_status gs_logger_step(gs_logger *l, const gs_log_step *step, gs_error *error)
 {
-    gsi_scalar list[GSI_COUNT(columns)];
-    size_t n = 0;
-    gs_error error = {0};
-    for (size_t i = 0; i < GSI_COUNT(columns); i++)
-        if (columns[i].plotted)
-            list[n++] =
-                (gsi_scalar){columns[i].name,
-                             *(const double *)(const void *)((const char *)step + columns[i].at)};
-    return gsi_log_note(l, gsi_tfevents_scalars(&l->board, step->step, list, n, &error), &error);
-}
-
-gs_status gs_logger_step(gs_logger *l, const gs_log_step *step)
-{
-    gs_status first = GS_OK;
-    if (l->json.fd >= 0) {
-        gsi_put(&l->line, "{");
-        for (size_t i = 0; i < GSI_COUNT(columns); i++) {
-            gsi_put_name(&l->line, columns[i].name);
-            put_column(l, i, step, true);
-        }
-        first = gsi_log_end_event(l);
-    }
-    if (l->csv.fd >= 0) {
-        for (size_t i = 0; i < GSI_COUNT(columns); i++) {
-            if (i > 0)
-                gsi_put(&l->line, ",");
-            put_column(l, i, step, false);
-        }
-        const gs_status status = gsi_log_write(l, &l->csv);
-        first = first == GS_OK ? status : first;
-    }
-    const gs_status status = plot(l, step);
-    return first == GS_OK ? status : first;
-}
-
-void gsi_log_header(gs_logger *l)
-{
-    for (size_t i = 0; i < GSI_COUNT(columns); i++) {
-        gsi_put(&l->line, i > 0 ? "," : "");
-        gsi_put(&l->line, columns[i].name);
-    }
+    l->error = (gs_error){0};
+    const gs_status json = gsi_log_line(l, GS_LOG_STEP, step), csv = write_csv(l, step);
+    return told(l, first_of(first_of(json, csv), plot(l, GS_LOG_STEP, step->step, step)), error);
 }
 
 /* ---- events ---- */
 
-gs_status gs_logger_run(gs_logger *l, const gs_log_run *run)
+gs_status gs_logger_run(gs_logger *l, const gs_log_run *run, gs_error *error)
 {
+    l->error = (gs_error){0};
     char when[32] = "";
     const time_t now = time(NULL);
     struct tm utc;
-    if (!gsi_log_event(l, "run", UINT64_MAX))
+    gs_log_run line = *run;
+    if (l->json.fd < 0)
         return GS_OK;
     if (gmtime_r(&now, &utc))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    gsi_add_string(&l->line, "version", gs_version());
-    gsi_add_string(&l->line, "time", when);
-    gsi_add_string(&l->line, "name", run->name);
-    gsi_add_string(&l->line, "model", run->model);
-    gsi_add_string(&l->line, "data", run->data);
-    gsi_add_count(&l->line, "parameters", run->parameters);
-    gsi_add_open(&l->line, "config", "{");
-    for (size_t i = 0; i < run->configs; i++)
-        gsi_add_string(&l->line, run->config[i].key, run->config[i].value);
-    gsi_put(&l->line, "}");
-    gsi_add_open(&l->line, "machine", "{");
-    gsi_add_string(&l->line, "cpu", run->cpu);
-    gsi_add_count(&l->line, "threads", run->threads);
-    gsi_add_string(&l->line, "kernels", run->kernels);
-    gsi_add_count(&l->line, "ranks", (uint64_t)run->ranks);
-    gsi_put(&l->line, "}");
-    gsi_add_open(&l->line, "memory", "{");
-    gsi_add_count(&l->line, "weights", run->weights);
-    gsi_add_count(&l->line, "optimizer", run->optimizer);
-    gsi_add_count(&l->line, "activations", run->activations);
-    gsi_add_count(&l->line, "gradients", run->gradients);
-    gsi_put(&l->line, "}");
+    line.version = gs_version();
+    line.time = when;
     l->fresh = false;
-    return gsi_log_end_event(l);
+    return told(l, gsi_log_line(l, GS_LOG_RUN, &line), error);
 }
 
-gs_status gs_logger_valid(gs_logger *l, uint64_t step, double loss, double accuracy, int best)
+gs_status gs_logger_valid(gs_logger *l, uint64_t step, double loss, double accuracy, int best,
+                          gs_error *error)
 {
-    const gsi_scalar list[] = {{"valid/loss", loss}, {"valid/accuracy", accuracy}};
-    gs_status first = GS_OK;
-    if (gsi_log_event(l, "valid", step)) {
-        gsi_add_real(&l->line, "loss", loss);
-        gsi_add_real(&l->line, "accuracy", accuracy);
-        gsi_put_name(&l->line, "best");
-        gsi_put(&l->line, best ? "true" : "false");
-        first = gsi_log_end_event(l);
-    }
-    gs_error error = {0};
-    const gs_status status = gsi_log_note(
-        l, gsi_tfevents_scalars(&l->board, step, list, GSI_COUNT(list), &error), &error);
-    return first == GS_OK ? status : first;
+    l->error = (gs_error){0};
+    const gs_log_valid line = {step, loss, accuracy, best};
+    const gs_status json = gsi_log_line(l, GS_LOG_VALID, &line);
+    return told(l, first_of(json, plot(l, GS_LOG_VALID, step, &line)), error);
 }
 
-gs_status gs_logger_layers(gs_logger *l, uint64_t step, const gs_layer *layers, size_t n)
+static gs_log_layer layer_of(const gs_layer *layer)
 {
-    if (!gsi_log_event(l, "layers", step))
+    const gs_stats *s = &layer->stats;
+    const uint64_t values = s->elements - s->zero - s->inf - s->nan;
+    return (gs_log_layer){.name = layer->name,
+                          .elements = s->elements,
+                          .underflow = values ? (double)s->underflow / (double)values : 0,
+                          .subnormal = values ? (double)s->subnormal / (double)values : 0,
+                          .inf = s->inf + s->nan,
+                          .amax = (double)s->amax};
+}
+
+gs_status gs_logger_layers(gs_logger *l, uint64_t step, const gs_layer *layers, size_t n,
+                           gs_error *error)
+{
+    l->error = (gs_error){0};
+    const gs_log_layers line = {.step = step};
+    if (l->json.fd < 0)
         return GS_OK;
-    gsi_add_open(&l->line, "layers", "[");
+    begin_line(l, GS_LOG_LAYERS, &line);
     for (size_t i = 0; i < n; i++) {
-        const gs_stats *s = &layers[i].stats;
-        const uint64_t values = s->elements - s->zero - s->inf - s->nan;
-        if (s->elements == 0) /* nothing of it was stored in half */
-            continue;
-        gsi_add_open(&l->line, NULL, "{");
-        gsi_add_string(&l->line, "name", layers[i].name);
-        gsi_add_count(&l->line, "elements", s->elements);
-        gsi_add_rough(&l->line, "flushed", values ? (double)s->flushed / (double)values : 0);
-        gsi_add_rough(&l->line, "subnormal", values ? (double)s->subnormal / (double)values : 0);
-        gsi_add_count(&l->line, "inf", s->inf + s->nan);
-        gsi_add_real(&l->line, "amax", (double)s->amax);
-        gsi_put(&l->line, "}");
+        const gs_log_layer layer = layer_of(&layers[i]);
+        if (layer.elements > 0) /* else nothing of it was stored in half */
+            put_item(l, GSI_LOG_LAYER, &layer);
     }
-    gsi_put(&l->line, "]");
-    return gsi_log_end_event(l);
+    return told(l, end_list(l), error);
 }
 
 /* From the first binade that is not empty to the last one. */
-static void put_binades(gs_logger *l, const gs_exponents *x)
+static gs_log_histogram histogram_of(const gs_layer *layer)
 {
+    const gs_exponents *x = layer->exponents;
     int first = 0, last = GS_BINADES - 1;
     while (first < last && x->all[first] == 0)
         first++;
     while (last > first && x->all[last] == 0)
         last--;
-    char exponent[16];
-    snprintf(exponent, sizeof exponent, "%d", first - GS_BINADE_OF_ONE);
-    gsi_put_name(&l->line, "first");
-    gsi_put(&l->line, exponent);
-    gsi_add_open(&l->line, "counts", "[");
-    for (int i = first; i <= last && x->all[first] > 0; i++)
-        gsi_add_count(&l->line, NULL, x->all[i]);
-    gsi_put(&l->line, "]");
-    gsi_add_count(&l->line, "zero", x->zero);
-    gsi_add_count(&l->line, "bad", x->inf + x->nan);
+    return (gs_log_histogram){
+        .name = layer->name,
+        .first = first - GS_BINADE_OF_ONE,
+        .counts = {x->all + first, x->all[first] > 0 ? (size_t)(last - first + 1) : 0},
+        .zero = x->zero,
+        .bad = x->inf + x->nan};
 }
 
 gs_status gs_logger_exponents(gs_logger *l, uint64_t step, gs_dtype half, double scale,
-                              const gs_layer *layers, size_t n)
+                              const gs_layer *layers, size_t n, gs_error *error)
 {
-    if (!gsi_log_event(l, "exponents", step))
+    l->error = (gs_error){0};
+    const gs_log_exponents line = {
+        .step = step, .half = gs_dtype_format(half)->name, .scale = scale};
+    if (l->json.fd < 0)
         return GS_OK;
-    gsi_add_string(&l->line, "half", gs_format_of(half)->name);
-    gsi_add_real(&l->line, "scale", scale);
-    gsi_add_open(&l->line, "layers", "[");
-    for (size_t i = 0; i < n; i++) {
-        if (!layers[i].exponents)
-            continue;
-        gsi_add_open(&l->line, NULL, "{");
-        gsi_add_string(&l->line, "name", layers[i].name);
-        put_binades(l, layers[i].exponents);
-        gsi_put(&l->line, "}");
-    }
-    gsi_put(&l->line, "]");
-    return gsi_log_end_event(l);
+    begin_line(l, GS_LOG_EXPONENTS, &line);
+    for (size_t i = 0; i < n; i++)
+        if (layers[i].exponents) {
+            const gs_log_histogram histogram = histogram_of(&layers[i]);
+            put_item(l, GSI_LOG_HISTOGRAM, &histogram);
+        }
+    return told(l, end_list(l), error);
 }
 
-gs_status gs_logger_checkpoint(gs_logger *l, uint64_t step, const char *path, double seconds)
+gs_status gs_logger_checkpoint(gs_logger *l, uint64_t step, const char *path, double seconds,
+                               gs_error *error)
 {
-    if (!gsi_log_event(l, "checkpoint", step))
-        return GS_OK;
-    gsi_add_string(&l->line, "path", path);
-    gsi_add_rough(&l->line, "seconds", seconds);
-    return gsi_log_end_event(l);
+    l->error = (gs_error){0};
+    return told(l, gsi_log_line(l, GS_LOG_CHECKPOINT, &(gs_log_checkpoint){step, path, seconds}),
+                error);
 }
 
-gs_status gs_logger_end(gs_logger *l, const gs_log_end *end)
+gs_status gs_logger_end(gs_logger *l, const gs_log_end *end, gs_error *error)
 {
-    if (!gsi_log_event(l, "end", end->step))
-        return GS_OK;
-    gsi_add_rough(&l->line, "seconds", end->seconds);
-    gsi_add_real(&l->line, "loss", end->loss);
-    gsi_add_real(&l->line, "accuracy", end->accuracy);
-    gsi_add_count(&l->line, "applied", end->applied);
-    gsi_add_count(&l->line, "skipped", end->skipped);
-    gsi_add_count(&l->line, "retried", end->retried);
-    gsi_add_string(&l->line, "status", end->status);
-    gsi_add_open(&l->line, "phases", "{");
-    for (size_t i = 0; i < end->n; i++)
-        gsi_add_rough(&l->line, end->phases[i].name, end->phases[i].seconds);
-    gsi_put(&l->line, "}");
-    return gsi_log_end_event(l);
+    l->error = (gs_error){0};
+    return told(l, gsi_log_line(l, GS_LOG_END, end), error);
 }

@@ -114,10 +114,10 @@ float *gsi_model_add_state(void *model, size_t count, const char *format, ...)
  * libm's logarithms differ in their last bits. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first)
 {
-    const double unit = sqrt(12.0 / 8) * 0x1p-16 * (double)init.spread;
+    const double unit = sqrt(12.0 / 8) * 0x1p-16 * (double)init.std;
     for (size_t i = 0; i < count; i++) {
         int sum = 0;
-        if (init.spread != 0) {
+        if (init.std != 0) {
             uint32_t block[4];
             gsi_philox(block, seed, (uint64_t)t << 40 | (first + i));
             for (int k = 0; k < 4; k++)

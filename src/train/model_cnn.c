@@ -10,7 +10,7 @@ typedef struct cnn {
     gs_cnn_config config;
 } cnn;
 
-enum { STAGES = 3, BLOCKS_A_STAGE = 2, KERNEL = 3 };
+enum { STAGES = 3, BLOCKS_PER_STAGE = 2, KERNEL = 3 };
 
 /* ---- forward ---- */
 
@@ -29,7 +29,7 @@ static gs_value *conv_norm(walk *a, gs_value *x, size_t kernel, size_t stride)
     const gs_running running = {a->state, a->state + channels, 0.1f};
     a->w += 3;
     a->state += 2 * channels;
-    gs_tape_layer(a->t, w[0].name);
+    gs_tape_set_layer(a->t, w[0].name);
     x = gs_conv2d(a->t, x, gs_param(a->t, &w[0]), NULL, kernel, stride, kernel / 2);
     return gs_batchnorm(a->t, x, gs_param(a->t, &w[1]), gs_param(a->t, &w[2]), running);
 }
@@ -55,7 +55,7 @@ static gs_value *residual(walk *a, gs_value *x)
 {
     x = gs_relu(a->t, conv_norm(a, x, KERNEL, 1));
     for (int stage = 0; stage < STAGES; stage++)
-        for (int i = 0; i < BLOCKS_A_STAGE; i++)
+        for (int i = 0; i < BLOCKS_PER_STAGE; i++)
             x = block(a, x, stage > 0 && i == 0 ? 2 : 1);
     return gs_avg_pool(a->t, x, x->shape[1] ? x->shape[1] : 1, 1);
 }
@@ -68,7 +68,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     walk a = {t, m->base.weights, m->base.state};
     gs_value *x = gs_input(t, GS_F32, 4, shape, batch->x);
     x = c->residual ? residual(&a, x) : plain(&a, x);
-    gs_tape_layer(t, a.w[0].name);
+    gs_tape_set_layer(t, a.w[0].name);
     x = gs_reshape(t, x, 2, (const size_t[]){batch->n, a.w[0].cols});
     return gs_linear(t, x, gs_param(t, &a.w[0]), gs_param(t, &a.w[1]));
 }
@@ -114,7 +114,7 @@ static image add_residual(cnn *m, image x)
     char conv[48], norm[48];
     x = add_conv(m, x, m->config.filters, KERNEL, 1, "conv1", "bn1");
     for (size_t stage = 0; stage < STAGES; stage++)
-        for (size_t i = 0; i < BLOCKS_A_STAGE; i++) {
+        for (size_t i = 0; i < BLOCKS_PER_STAGE; i++) {
             const size_t out = m->config.filters << stage, stride = stage > 0 && i == 0 ? 2 : 1;
             const image in = x;
             for (size_t k = 1; k <= 2; k++) {
@@ -135,6 +135,11 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
     if (!out || !ctx || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_cnn_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_cnn_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     const gs_cnn_config *c = config;
     const size_t most = 1 << 16, halvings = c->residual ? 1 : 1 << STAGES;
     if (c->height < halvings || c->width < halvings || c->height > most || c->width > most ||
@@ -152,9 +157,9 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
         return gsi_fail(&ctx->error, GS_ERANGE,
                         "the residual cnn takes square images up to 1020, not %zu by %zu",
                         c->height, c->width);
-    /* Norms, and their channels in units of filters, which a stage doubles: one a stage; or the
-     * stem, two a block, and the projections of all stages but the first. */
-    const size_t each = 2 * BLOCKS_A_STAGE, of_stages = (1 << STAGES) - 1;
+    /* Norms, and their channels in units of filters, which a stage doubles: one per stage; or the
+     * stem, two per block, and the projections of all stages but the first. */
+    const size_t each = 2 * BLOCKS_PER_STAGE, of_stages = (1 << STAGES) - 1;
     const size_t norms = c->residual ? 1 + each * STAGES + STAGES - 1 : STAGES;
     const size_t widths = c->residual ? 1 + each * of_stages + of_stages - 1 : of_stages;
     const size_t channels = widths * c->filters;

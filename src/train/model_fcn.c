@@ -18,7 +18,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const size_t shape[] = {batch->n, c->height, c->width, c->channels};
     gs_value *x = gs_input(t, GS_F32, 4, shape, batch->x);
     for (size_t i = 0; i <= c->layers; i++, w += 2) {
-        gs_tape_layer(t, w[0].name);
+        gs_tape_set_layer(t, w[0].name);
         x = gs_conv2d(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]), KERNEL, 1, KERNEL / 2);
         if (i < c->layers)
             x = gs_relu(t, x);
@@ -31,6 +31,11 @@ gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *co
     if (!out || !ctx || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_fcn_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_fcn_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     const gs_fcn_config *c = config;
     const size_t most = 1 << 16;
     if (c->height < 1 || c->width < 1 || c->height > most || c->width > most || c->channels < 1 ||

@@ -17,13 +17,13 @@ enum { LN_1, C_ATTN = 2, ATTN_PROJ = 4, LN_2 = 6, C_FC = 8, MLP_PROJ = 10, PER_B
 
 static gs_value *norm(gs_tape *t, gs_value *x, const gs_weight *w)
 {
-    gs_tape_layer(t, w[0].name);
+    gs_tape_set_layer(t, w[0].name);
     return gs_layernorm(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
 }
 
 static gs_value *linear(gs_tape *t, gs_value *x, const gs_weight *w)
 {
-    gs_tape_layer(t, w[0].name);
+    gs_tape_set_layer(t, w[0].name);
     return gs_linear(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
 }
 
@@ -65,7 +65,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     if (batch->time > c->context)
         return gs_tape_fail(t, GS_ESIZE, "gpt: items have %zu tokens, and the context is %zu",
                             batch->time, c->context);
-    gs_tape_layer(t, w[WTE].name);
+    gs_tape_set_layer(t, w[WTE].name);
     gs_value *x = gs_reshape(t, gs_embedding(t, gs_param(t, &w[WTE]), batch->ids, rows), 3, shape);
     x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions, batch->time));
     x = gs_dropout(t, x, c->dropout);
@@ -73,7 +73,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     for (size_t i = 0; i < c->layers; i++, b.w += PER_BLOCK)
         x = gs_recompute(t, x, run_block, &b, sizeof b);
     x = norm(t, x, b.w);
-    gs_tape_layer(t, "lm_head");
+    gs_tape_set_layer(t, "lm_head");
     return gs_linear(t, x, gs_param(t, &w[WTE]), NULL);
 }
 
@@ -85,9 +85,9 @@ static void add_norm(gpt *m, const char *name)
     gsi_model_add(m, 1, m->config.width, (gs_init){0, 0}, "%s.bias", name);
 }
 
-static void add_linear(gpt *m, size_t block, const char *name, size_t n, size_t k, float spread)
+static void add_linear(gpt *m, size_t block, const char *name, size_t n, size_t k, float std)
 {
-    gsi_model_add(m, n, k, (gs_init){0, spread}, "transformer.h.%zu.%s.weight", block, name);
+    gsi_model_add(m, n, k, (gs_init){0, std}, "transformer.h.%zu.%s.weight", block, name);
     gsi_model_add(m, 1, n, (gs_init){0, 0}, "transformer.h.%zu.%s.bias", block, name);
 }
 
@@ -95,18 +95,18 @@ static void add_weights(gpt *m)
 {
     const gs_gpt_config *c = &m->config;
     const size_t width = c->width;
-    const float spread = 0.02f, residual = spread / sqrtf(2 * (float)c->layers);
+    const float std = 0.02f, residual = std / sqrtf(2 * (float)c->layers);
     char name[48];
-    gsi_model_add(m, c->vocabulary, width, (gs_init){0, spread}, "transformer.wte.weight");
-    gsi_model_add(m, c->context, width, (gs_init){0, spread}, "transformer.wpe.weight");
+    gsi_model_add(m, c->vocabulary, width, (gs_init){0, std}, "transformer.wte.weight");
+    gsi_model_add(m, c->context, width, (gs_init){0, std}, "transformer.wpe.weight");
     for (size_t i = 0; i < c->layers; i++) {
         snprintf(name, sizeof name, "transformer.h.%zu.ln_1", i);
         add_norm(m, name);
-        add_linear(m, i, "attn.c_attn", 3 * width, width, spread);
+        add_linear(m, i, "attn.c_attn", 3 * width, width, std);
         add_linear(m, i, "attn.c_proj", width, width, residual);
         snprintf(name, sizeof name, "transformer.h.%zu.ln_2", i);
         add_norm(m, name);
-        add_linear(m, i, "mlp.c_fc", 4 * width, width, spread);
+        add_linear(m, i, "mlp.c_fc", 4 * width, width, std);
         add_linear(m, i, "mlp.c_proj", width, 4 * width, residual);
     }
     add_norm(m, "transformer.ln_f");
@@ -125,6 +125,11 @@ gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *co
     if (!out || !ctx || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_gpt_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_gpt_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     const gs_gpt_config *c = config;
     if (c->vocabulary < 2 || c->context < 2 || c->layers < 1 || c->width < 2)
         return gsi_fail(&ctx->error, GS_ERANGE,

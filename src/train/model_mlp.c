@@ -14,7 +14,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const gs_weight *w = m->base.weights; /* weight, bias, weight, bias... */
     gs_value *x = gs_input(t, GS_F32, 2, (const size_t[]){batch->n, m->inputs}, batch->x);
     for (size_t i = 0; i < m->layers; i++, w += 2) {
-        gs_tape_layer(t, w[0].name);
+        gs_tape_set_layer(t, w[0].name);
         x = gs_linear(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
         if (i + 1 < m->layers)
             x = gs_relu(t, x);
@@ -24,9 +24,16 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 
 gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *config)
 {
-    if (!out || !ctx || !config || !config->sizes)
+    if (!out || !ctx || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_mlp_config today;
+    const gs_status status = gsi_config(&today, sizeof today, config, "gs_mlp_config", &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
+    if (!config->sizes)
+        return gsi_fail(&ctx->error, GS_ENULL, "an mlp has no list of sizes");
     if (config->count < 2)
         return gsi_fail(&ctx->error, GS_ESIZE, "an mlp has at least 2 sizes, not %zu",
                         config->count);

@@ -3,11 +3,11 @@
  * (1) The job (image, copy, path, flags) is the caller's while `busy` is false and the thread's
  *     while it is true. Only the caller allocates.
  * (2) A file is removed only after a newer one is complete, and never the one just written.
- * (3) What went wrong in the thread stays in `failed` until a call has told it.
+ * (3) An error of the thread stays in `failed` until a call has returned it.
  * (4) A saver holds a lock on its folder from the first change of it to the last. The lock is on
  *     the folder itself (flock): it needs no file, and the system frees it however a process ends.
  *
- *   save:    wait until not busy -> tell the last error, or: list, copy, set busy -> return
+ *   save:    wait until not busy -> return the last error, or: list, copy, set busy -> return
  *   thread:  wait until busy -> write, link best, remove the oldest -> clear busy
  */
 #include "train/checkpoint.h"
@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 struct gs_saver {
@@ -45,13 +44,6 @@ struct gs_saver {
     gs_error failed; /* status GS_OK: nothing */
     gs_saver_times times;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- names ---- */
 
@@ -141,9 +133,9 @@ static void *thread_main(void *arg)
             break;
         pthread_mutex_unlock(&s->lock);
         gs_error error = {0};
-        const double start = now();
+        const double start = gs_clock();
         const gs_status status = write_files(s, &error);
-        const double took = now() - start;
+        const double took = gs_clock() - start;
         pthread_mutex_lock(&s->lock);
         if (status == GS_OK) {
             s->times.wrote = took;
@@ -260,7 +252,7 @@ gs_status gs_saver_wait(gs_saver *s, gs_error *error)
     return failed.status == GS_OK ? GS_OK : gsi_fail(error, failed.status, "%s", failed.text);
 }
 
-gs_saver_times gs_saver_times_of(gs_saver *s)
+gs_saver_times gs_saver_get_times(gs_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     const gs_saver_times times = s->times;
@@ -289,7 +281,7 @@ static void copy_piece(void *arg, size_t i)
     }
     for (size_t k = low; at < end; k++) {
         const gsi_tensor *x = &image->list[k];
-        const uint64_t after = x->at + x->count * gs_format_of(x->dtype)->bytes;
+        const uint64_t after = x->at + x->count * gs_dtype_format(x->dtype)->bytes;
         const uint64_t stop = after < end ? after : end;
         memcpy(c->to + at, (const char *)x->data + (at - x->at), (size_t)(stop - at));
         at = stop;
@@ -317,8 +309,8 @@ static bool copy_state(gs_saver *s, const gs_trainer *t)
     return true;
 }
 
-/* What a rank that does not write has to do: to give its parts of a sharded state. */
-static gs_status give_parts(gs_trainer *t, gs_status mine, gs_error *error)
+/* What a rank that does not write has to do: send its parts of a sharded state. */
+static gs_status send_parts(gs_trainer *t, gs_status mine, gs_error *error)
 {
     gsi_image none = {.heap = &t->ctx->heap};
     return gsi_image_gather(&none, t, mine, false, error);
@@ -327,15 +319,15 @@ static gs_status give_parts(gs_trainer *t, gs_status mine, gs_error *error)
 gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *about,
                         unsigned flags, gs_error *error)
 {
-    const double start = now();
+    const double start = gs_clock();
     if (!trainer || !about)
         return gsi_fail(error, GS_ENULL, "there is no trainer to save, or nothing is said of it");
     if (!s && trainer->comm.rank > 0)
-        return give_parts(trainer, GS_OK, error);
+        return send_parts(trainer, GS_OK, error);
     gs_status status = gs_saver_wait(s, error);
     if (status != GS_OK)
-        return give_parts(trainer, status, error);
-    const double waited = now();
+        return send_parts(trainer, status, error);
+    const double waited = gs_clock();
     gsi_image_free(&s->image);
     status = gsi_image_list(&s->image, &s->heap, trainer, error);
     status = gsi_image_gather(&s->image, trainer, status, true, error);
@@ -349,7 +341,7 @@ gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *a
     s->flags = flags;
     pthread_mutex_lock(&s->lock);
     s->times.waited = waited - start;
-    s->times.copied = now() - waited;
+    s->times.copied = gs_clock() - waited;
     s->busy = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -364,7 +356,7 @@ static gs_status none_intact(const char *shown, size_t n, const gs_error *first,
                     n, first->text);
 }
 
-gs_status gs_saver_newest(const char *folder, char *path, size_t room, gs_error *error)
+gs_status gs_saver_newest(char *path, size_t room, const char *folder, gs_error *error)
 {
     enum { GONE_MOST = 20 };
     char found[GSI_PATH], shown[GSI_SHOWN_PATH];

@@ -3,7 +3,7 @@
  * The optimizer is an ordinary one over parts as if they were weights: what it does to an element
  * does not depend on where its array begins. It writes the half weights, or where there are none
  * the f32 ones, into the flat block of all; the block is then gathered. */
-#include "train/team.h"
+#include "train/ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static gs_status check(gs_context *ctx, const gs_optim_config *c)
 /* f32 weights: this rank's parts of matrices, everybody's vectors. */
 static bool new_masters(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     gsi_heap *heap = &t->ctx->heap;
     size_t masters = 0, vectors = 0;
     s->vector_at = gsi_new(heap, (t->model->n + 1) * sizeof *s->vector_at);
@@ -39,9 +39,9 @@ static bool new_masters(gs_trainer *t)
         if (w < t->model->n && is_vector(t, w))
             vectors += t->model->entries[w].cols;
     }
-    for (size_t i = 0; i < t->team->n_parts; i++)
-        if (!is_vector(t, t->team->parts[i].weight))
-            masters += t->team->parts[i].count;
+    for (size_t i = 0; i < t->ranks->n_parts; i++)
+        if (!is_vector(t, t->ranks->parts[i].weight))
+            masters += t->ranks->parts[i].count;
     s->masters = gsi_new(heap, masters * sizeof *s->masters);
     s->vectors = gsi_new(heap, vectors * sizeof *s->vectors);
     s->weights = gsi_new(heap, t->model->n * sizeof *s->weights);
@@ -52,13 +52,13 @@ static bool new_masters(gs_trainer *t)
  * most of them needs. */
 static bool new_packed(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     size_t most = 0;
     for (int r = 0; r < t->comm.size; r++)
-        most = gsi_max_size(most, gsi_parts_of(t, r, NULL));
+        most = gsi_max_size(most, gsi_rank_parts(t, r, NULL));
     s->list = gsi_new(&t->ctx->heap, most * sizeof *s->list);
     for (int r = 0; s->list && r < t->comm.size; r++) {
-        const size_t n = gsi_parts_of(t, r, s->list);
+        const size_t n = gsi_rank_parts(t, r, s->list);
         size_t count = 0;
         for (size_t i = 0; i < n; i++)
             count += is_vector(t, s->list[i].weight) ? s->list[i].count : 0;
@@ -71,7 +71,7 @@ static bool new_packed(gs_trainer *t)
 /* What the model reads: half matrices, f32 vectors. */
 static void fill_weights(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     for (size_t w = 0; w < t->model->n; w++) {
         s->weights[w] = gs_store_weights(t->store, NULL)[w];
         if (!is_vector(t, w))
@@ -85,10 +85,10 @@ static void fill_weights(gs_trainer *t)
 
 static void fill_stepped(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     size_t master = 0;
-    for (size_t i = 0; i < t->team->n_parts; i++) {
-        const gsi_part p = t->team->parts[i];
+    for (size_t i = 0; i < t->ranks->n_parts; i++) {
+        const gsi_part p = t->ranks->parts[i];
         const gs_weight *w = &gs_store_weights(t->store, NULL)[p.weight];
         const size_t size = gsi_size_of(w->dtype);
         void *const data = (char *)w->data + p.first * size;
@@ -118,13 +118,13 @@ static void fill_stepped(gs_trainer *t)
 
 gs_status gsi_shard_create(gs_trainer *t, const gs_trainer_config *config)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     const gs_status status = check(t->ctx, &config->optim);
     if (status != GS_OK)
         return status;
     s->apart = config->tape.mode == GS_O2;
-    s->stepped = gsi_new(&t->ctx->heap, t->team->n_parts * sizeof *s->stepped);
-    s->names = gsi_new(&t->ctx->heap, t->team->n_parts * sizeof *s->names);
+    s->stepped = gsi_new(&t->ctx->heap, t->ranks->n_parts * sizeof *s->stepped);
+    s->names = gsi_new(&t->ctx->heap, t->ranks->n_parts * sizeof *s->names);
     if (!s->stepped || !s->names || (s->apart && (!new_masters(t) || !new_packed(t))))
         return GS_ENOMEM;
     if (s->apart)
@@ -135,7 +135,7 @@ gs_status gsi_shard_create(gs_trainer *t, const gs_trainer_config *config)
 
 void gsi_shard_free(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     void *const all[] = {s->weights, s->stepped,   s->names,  s->masters,
                          s->vectors, s->vector_at, s->packed, s->list};
     for (size_t i = 0; i < GSI_COUNT(all); i++)
@@ -144,11 +144,11 @@ void gsi_shard_free(gs_trainer *t)
 
 void gsi_shard_init(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     if (!s->apart)
         return;
-    for (size_t i = 0; i < t->team->n_parts; i++) {
-        const gsi_part p = t->team->parts[i];
+    for (size_t i = 0; i < t->ranks->n_parts; i++) {
+        const gsi_part p = t->ranks->parts[i];
         gsi_init_fill(s->stepped[i].data, p.count, t->model->inits[p.weight], t->seed, p.weight,
                       p.first);
     }
@@ -163,9 +163,9 @@ void gsi_shard_init(gs_trainer *t)
 /* Between `vectors` and a rank's block of `packed`. */
 static void move_vectors(gs_trainer *t, int rank, bool out)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     const gsi_part *parts = s->list;
-    const size_t n = gsi_parts_of(t, rank, s->list);
+    const size_t n = gsi_rank_parts(t, rank, s->list);
     float *packed = s->packed + (size_t)rank * s->pack;
     for (size_t i = 0; i < n; i++) {
         if (!is_vector(t, parts[i].weight))
@@ -178,23 +178,24 @@ static void move_vectors(gs_trainer *t, int rank, bool out)
 
 static gs_status gather_vectors(gs_trainer *t)
 {
-    gsi_shard *s = &t->team->shard;
+    gsi_shard *s = &t->ranks->shard;
     move_vectors(t, t->comm.rank, true);
-    const gs_status status = gs_comm_gather(&t->comm, s->packed, s->pack * sizeof *s->packed);
+    const gs_status status =
+        gs_comm_allgather(&t->comm, s->packed, s->pack * sizeof *s->packed, &t->ctx->error);
     if (status != GS_OK)
-        return gsi_comm_fail(&t->comm, t->ctx, status);
+        return status;
     for (int r = 0; r < t->comm.size; r++)
         move_vectors(t, r, false);
     return GS_OK;
 }
 
-gs_status gsi_shard_gather(gs_trainer *t)
+gs_status gsi_shard_allgather(gs_trainer *t)
 {
     const gs_tensor data = gs_store_data(t->store), copies = gs_store_copies(t->store);
-    gs_status status = gs_reducer_gather(t->team->reducer, data.data, gsi_size_of(data.dtype));
+    gs_status status = gs_reducer_allgather(t->ranks->reducer, data.data, gsi_size_of(data.dtype));
     if (status == GS_OK && copies.count > 0)
         status = gs_tensors_convert(t->ctx, &copies, &data, 1, NULL);
-    if (status == GS_OK && t->team->shard.apart)
+    if (status == GS_OK && t->ranks->shard.apart)
         status = gather_vectors(t);
     return status;
 }
@@ -202,16 +203,16 @@ gs_status gsi_shard_gather(gs_trainer *t)
 gs_status gsi_shard_sync(gs_trainer *t)
 {
     gs_status status = GS_OK;
-    for (size_t i = 0; status == GS_OK && t->team->shard.apart && i < t->team->n_parts; i++) {
-        const gs_weight *w = &t->team->shard.stepped[i];
+    for (size_t i = 0; status == GS_OK && t->ranks->shard.apart && i < t->ranks->n_parts; i++) {
+        const gs_weight *w = &t->ranks->shard.stepped[i];
         const gs_tensor from = {w->data, w->cols, GS_F32, w->name, 0};
         const gs_tensor to = {w->copy, w->cols, w->copy_dtype, w->name, 0};
         status = gs_tensors_convert(t->ctx, &to, &from, 1, NULL);
     }
-    return status == GS_OK ? gsi_shard_gather(t) : status;
+    return status == GS_OK ? gsi_shard_allgather(t) : status;
 }
 
 gs_dtype gsi_trained_type(const gs_trainer *t)
 {
-    return t->team->shard.apart ? GS_F32 : gs_store_data(t->store).dtype;
+    return t->ranks->shard.apart ? GS_F32 : gs_store_data(t->store).dtype;
 }

@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "gradscale/train.h"
 
-typedef struct gsi_team gsi_team;
+typedef struct gsi_ranks gsi_ranks;
 
 struct gs_trainer {
     gs_context *ctx;
@@ -15,12 +15,12 @@ struct gs_trainer {
     gs_optim *optim;
     gs_scaler scaler;
     gs_comm comm;
-    gsi_team *team;
-    void *meet; /* room for a struct of each rank: those that are gathered in every step */
+    gsi_ranks *ranks;
+    void *gather_buffer; /* one struct per rank: reports, errors, fingerprints */
     uint64_t seed, steps;
     double loss_weight;
-    float *kept; /* [model->states], as they were before the step */
-    double lap;  /* when the phase began, in seconds */
+    float *kept;        /* [model->states], as they were before the step */
+    double phase_start; /* gs_clock */
 };
 
 /* ---- trainer.c: what would stand in the way of reading a step ---- */
@@ -30,56 +30,56 @@ struct gs_trainer {
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n);
 /* Of the dropout of micro-batch i of this step on this rank. */
 uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i);
-/* The time since the last call belongs to the phase; row NULL: to none. */
-void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase);
-/* What the tape tells of the micro-batch it has run. */
+/* The time since the last call belongs to the phase that ends; row NULL: to none. */
+void gsi_phase_end(gs_trainer *t, gs_train_row *row, gs_phase phase);
+/* Adds what the tape counted in the micro-batch it has run. */
 void gsi_note_tape(const gs_trainer *t, gs_train_row *row);
+/* Statistics of this rank's part of the gradients: of all, with one rank. */
+gs_status gsi_grads_scan(gs_trainer *t, gs_stats *stats);
+/* Their histogram, of all ranks, for the one policy that counts large gradients. */
+gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step);
 void gsi_keep_state(gs_trainer *t);
 void gsi_restore_state(gs_trainer *t);
 /* Puts back what the step moved. */
 void gsi_give_up(gs_trainer *t, gs_step *step);
 
-/* ---- team.c: what ranks do together in a step; alone, as little as it takes ---- */
+/* ---- ranks.c, ranks_step.c, ranks_compare.c: what several ranks do together ---- */
 
 /* Needs the store; says what the model reads and what the optimizer steps. */
-gs_status gsi_team_create(gs_trainer *t, const gs_trainer_config *config);
-void gsi_team_free(gs_trainer *t);
-const gs_weight *gsi_team_weights(const gs_trainer *t);
-const gs_weight *gsi_team_stepped(const gs_trainer *t, size_t *n);
+gs_status gsi_ranks_create(gs_trainer *t, const gs_trainer_config *config);
+void gsi_ranks_free(gs_trainer *t);
+const gs_weight *gsi_model_weights(const gs_trainer *t);
+const gs_weight *gsi_optim_weights(const gs_trainer *t, size_t *n); /* with ZeRO-1, parts */
 
-/* Tells the others how many items this rank has, and does not wait. */
-gs_status gsi_items_tell(gs_trainer *t, const gs_batch *micro, size_t n);
-/* Waits for what the others told; none at all is an error. */
-gs_status gsi_items_of_all(gs_trainer *t, double *items);
+/* A step, in the order of the calls. Where a row is passed, the call ends the phase COMM. With one
+ * rank they do nothing. */
 
-/* From here on gradients count as zero. */
-void gsi_grads_begin(gs_trainer *t);
+/* Starts the allgather of the number of items and does not wait. */
+gs_status gsi_ranks_send_items(gs_trainer *t, const gs_batch *micro, size_t n);
+/* Gradients are not yet summed. */
+void gsi_ranks_begin(gs_trainer *t);
 /* Sums over ranks begin while the last micro-batch runs backward. */
-void gsi_grads_watch(gs_trainer *t, bool last);
-/* Waits for the sums of this rank's part. */
-gs_status gsi_grads_sum(gs_trainer *t);
-/* Waits for the sums that others made, where this rank needs them. */
-gs_status gsi_grads_end(gs_trainer *t);
-/* Of its part. */
-gs_status gsi_grads_scan(gs_trainer *t, gs_stats *stats);
-/* For the one policy that counts large gradients. */
-gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step);
-
-/* What a rank saw; after the call, what all saw. `status` is an error of its own, whose sentence is
- * in the context; the result is the first error of any rank, with a sentence everywhere. */
-typedef struct gsi_seen {
-    gs_status status;
-    int32_t forward;
-    double loss;
-    gs_stats stored, grads;
-} gsi_seen;
-gs_status gsi_agree(gs_trainer *t, gsi_seen *seen);
-
+void gsi_ranks_overlap(gs_trainer *t, bool last);
+/* *items, those of this rank, becomes the sum over ranks; none at all is an error. */
+gs_status gsi_ranks_items(gs_trainer *t, double *items, gs_train_row *row);
+/* For several ranks: sums the gradients, scans this rank's part and merges the rank reports. grads,
+ * row->loss, row->stored and step->forward become those of all ranks. `mine` is this rank's error,
+ * whose message is in the context; the result is the first error of any rank, with a message
+ * everywhere. */
+gs_status gsi_ranks_merge(gs_trainer *t, gs_status mine, gs_step *step, gs_stats *grads,
+                          gs_train_row *row);
+/* `found`, the histogram of this rank's part of the gradients, becomes that of all. */
+gs_status gsi_ranks_exponents(gs_trainer *t, gs_status mine, gs_exponents *found);
 /* After a step that was applied: sharded weights go to all, running statistics become a mean. */
-gs_status gsi_team_share(gs_trainer *t);
+gs_status gsi_ranks_share(gs_trainer *t, gs_train_row *row);
 /* Whether all ranks hold the same, every so many steps. */
-gs_status gsi_team_compare(gs_trainer *t);
-uint64_t gsi_team_sent(const gs_trainer *t);
+gs_status gsi_ranks_compare(gs_trainer *t, gs_train_row *row);
+uint64_t gsi_ranks_sent(const gs_trainer *t);
+
+/* GS_OK if `mine` is that on every rank; else an error on all, with the first one's message. */
+gs_status gsi_ranks_first_error(gs_trainer *t, gs_status mine, gs_error *error);
+/* Whether all ranks hold the same, now. */
+gs_status gsi_ranks_compare_now(gs_trainer *t);
 
 /* ---- shard.c: ZeRO-1; without it, nothing ---- */
 
@@ -91,32 +91,31 @@ gs_status gsi_shard_sync(gs_trainer *t);
 /* The type of what is trained: of the master weights, or of half ones without. */
 gs_dtype gsi_trained_type(const gs_trainer *t);
 
-/* ---- whole.c: all of a sharded state, for checkpoints ---- */
+/* ---- unsharded.c: the unsharded form of a sharded state, for checkpoints ---- */
 
 enum { GSI_FAMILIES = 1 + GS_SLOT_COUNT }; /* f32 weights, then the slots */
 
-typedef struct gsi_whole {
-    bool sharded; /* else there is nothing to it: every rank has all */
-    bool there[GSI_FAMILIES];
+/* The layout of a block that holds the arrays of all ranks. */
+typedef struct gsi_unsharded {
+    bool sharded;             /* false: every rank has all, and the block is empty */
+    bool there[GSI_FAMILIES]; /* in the block */
     gs_dtype types[GSI_FAMILIES];
-    size_t at[GSI_FAMILIES + 1]; /* bytes of the block before each; the last: of all */
-} gsi_whole;
+    size_t at[GSI_FAMILIES + 1]; /* offset of each in bytes; the last: the size */
+} gsi_unsharded;
 
-gsi_whole gsi_whole_of(const gs_trainer *t);
-/* Every rank calls it. base NULL: this one has no use for it. */
-gs_status gsi_whole_gather(gs_trainer *t, const gsi_whole *w, char *base);
-/* Takes this rank's parts of the array that lies `at` in such a block. */
-void gsi_whole_take(gs_trainer *t, const gsi_whole *w, size_t at, const void *bytes);
-
-/* GS_OK if it is that on every rank; else an error on all, with the first one's sentence. */
-gs_status gsi_team_agree(gs_trainer *t, gs_status mine, gs_error *error);
-/* Whether all ranks hold the same, now. */
-gs_status gsi_team_compare_now(gs_trainer *t);
+gsi_unsharded gsi_unsharded_of(const gs_trainer *t);
+/* In the block, in bytes, of a weight's array of a family. */
+size_t gsi_unsharded_offset(const gs_trainer *t, const gsi_unsharded *u, int family, size_t weight);
+/* Every rank calls it. block NULL: this one does not keep the result. */
+gs_status gsi_unsharded_allgather(gs_trainer *t, const gsi_unsharded *u, char *block);
+/* Takes this rank's parts of a weight's unsharded array. */
+void gsi_unsharded_take(gs_trainer *t, const gsi_unsharded *u, int family, size_t weight,
+                        const void *array);
 
 /* ---- model.c: making models ---- */
 
 /* A model of `size` bytes, which begins with a gs_model, with room for entries, for `states` floats
- * in no more stretches than entries, and for the names. Its loss is the cross-entropy of its
+ * in no more arrays than entries, and for the names. Its loss is the cross-entropy of its
  * logits, which are to be set. NULL: no memory, and the context says so. */
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states);
 /* Adds a weight. */

@@ -1,9 +1,9 @@
 /* The trainer: its parts, made together and freed together, and what surrounds a step. */
 #include "engine/engine.h"
-#include "train/team.h"
+#include "scaler/scaler.h"
+#include "train/ranks.h"
 
 #include <string.h>
-#include <time.h>
 
 /* ---- life ---- */
 
@@ -80,10 +80,10 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (status == GS_OK)
         status = gs_store_create(&t->store, ctx, m->entries, m->n, types_of(config, t->comm.size));
     if (status == GS_OK)
-        status = gsi_team_create(t, config);
+        status = gsi_ranks_create(t, config);
     if (status != GS_OK)
         return status;
-    m->weights = gsi_team_weights(t);
+    m->weights = gsi_model_weights(t);
     if (m->states > 0) {
         if (!gsi_mul_size(&bytes, m->states, sizeof *t->kept) ||
             !(t->kept = gsi_new(&ctx->heap, bytes)))
@@ -98,10 +98,29 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (status == GS_OK)
         status = round_copies(t);
     size_t n;
-    const gs_weight *stepped = gsi_team_stepped(t, &n);
+    const gs_weight *stepped = gsi_optim_weights(t, &n);
     if (status == GS_OK)
         status = gs_optim_create(&t->optim, ctx, stepped, n, &config->optim);
     return status;
+}
+
+/* Configs inside of a config must be today's: behind one of another size nothing is where we look.
+ * So they are asked in the order in which they lie. */
+static gs_status check_parts(const gs_trainer_config *config, gs_error *error)
+{
+    const struct {
+        const char *name, *type;
+        size_t size, today;
+    } parts[] = {{"tape", "gs_tape_config", config->tape.size, sizeof(gs_tape_config)},
+                 {"optim", "gs_optim_config", config->optim.size, sizeof(gs_optim_config)}};
+    for (size_t i = 0; i < GSI_COUNT(parts); i++)
+        if (parts[i].size != parts[i].today)
+            return gsi_fail(
+                error, GS_EVERSION,
+                "gs_trainer_config.%s.size is %zu: set it to sizeof(%s), which is %zu in"
+                " version %s of the library",
+                parts[i].name, parts[i].size, parts[i].type, parts[i].today, gs_version());
+    return gsi_scaler_version(&config->scaler, error);
 }
 
 gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
@@ -110,12 +129,19 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
     if (!out || !ctx || !model || !config)
         return GS_ENULL;
     *out = NULL;
+    gs_trainer_config today;
+    gs_status status = gsi_config(&today, sizeof today, config, "gs_trainer_config", &ctx->error);
+    if (status == GS_OK)
+        status = check_parts(config, &ctx->error);
+    if (status != GS_OK)
+        return status;
+    config = &today;
     const gs_comm *c = config->comm;
-    if (c && (c->size < 1 || c->rank < 0 || c->rank >= c->size || !c->exchange || !c->gather ||
+    if (c && (c->size < 1 || c->rank < 0 || c->rank >= c->size || !c->alltoall || !c->allgather ||
               !c->done || !c->bcast))
         return gsi_fail(&ctx->error, GS_ERANGE,
-                        "rank %d of %d cannot be, or its transport has a function missing", c->rank,
-                        c->size);
+                        "rank %d of %d is out of range, or its transport has a NULL function",
+                        c->rank, c->size);
     gs_trainer *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
@@ -125,15 +151,16 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                       .comm = config->comm ? *config->comm : gs_comm_single(),
                       .seed = config->seed,
                       .loss_weight = config->loss_weight};
-    const size_t each = sizeof(gsi_seen) > sizeof(gs_error) ? sizeof(gsi_seen) : sizeof(gs_error);
-    t->meet = gsi_new(&ctx->heap, (size_t)t->comm.size * each);
-    if (!t->meet) {
+    const size_t each =
+        sizeof(gsi_rank_report) > sizeof(gs_error) ? sizeof(gsi_rank_report) : sizeof(gs_error);
+    t->gather_buffer = gsi_new(&ctx->heap, (size_t)t->comm.size * each);
+    if (!t->gather_buffer) {
         gsi_free(&ctx->heap, t);
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a trainer");
     }
-    gs_status status = gsi_team_agree(t, make_parts(t, config), &ctx->error);
+    status = gsi_ranks_first_error(t, make_parts(t, config), &ctx->error);
     if (status == GS_OK)
-        status = gsi_team_compare_now(t);
+        status = gsi_ranks_compare_now(t);
     if (status != GS_OK) {
         gs_trainer_free(t);
         return status;
@@ -146,14 +173,14 @@ void gs_trainer_free(gs_trainer *trainer)
 {
     if (!trainer)
         return;
-    if (trainer->team && trainer->model->weights == gsi_team_weights(trainer))
+    if (trainer->ranks && trainer->model->weights == gsi_model_weights(trainer))
         trainer->model->weights = NULL;
-    gsi_team_free(trainer);
+    gsi_ranks_free(trainer);
     gs_optim_free(trainer->optim);
     gs_store_free(trainer->store);
     gs_tape_free(trainer->tape);
     gsi_free(&trainer->ctx->heap, trainer->kept);
-    gsi_free(&trainer->ctx->heap, trainer->meet);
+    gsi_free(&trainer->ctx->heap, trainer->gather_buffer);
     gsi_free(&trainer->ctx->heap, trainer);
 }
 
@@ -164,7 +191,7 @@ gs_scaler *gs_trainer_scaler(gs_trainer *trainer) { return &trainer->scaler; }
 
 gs_status gs_trainer_sync(gs_trainer *trainer)
 {
-    return trainer->team->zero ? gsi_shard_sync(trainer) : round_copies(trainer);
+    return trainer->ranks->zero ? gsi_shard_sync(trainer) : round_copies(trainer);
 }
 
 /* ---- around a step ---- */
@@ -172,7 +199,7 @@ gs_status gs_trainer_sync(gs_trainer *trainer)
 gs_status gsi_check_batch(gs_trainer *t, const gs_batch *micro, size_t n)
 {
     gs_error *error = &t->ctx->error;
-    if (t->model->weights != gsi_team_weights(t))
+    if (t->model->weights != gsi_model_weights(t))
         return gsi_fail(error, GS_ESTATE, "the model serves another trainer now");
     if (n == 0 && t->comm.size > 1)
         return GS_OK;
@@ -192,19 +219,12 @@ uint64_t gsi_dropout_seed(const gs_trainer *t, size_t i)
     return (uint64_t)block[0] << 32 | block[1];
 }
 
-static double now(void)
+void gsi_phase_end(gs_trainer *t, gs_train_row *row, gs_phase phase)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-void gsi_lap(gs_trainer *t, gs_train_row *row, gs_phase phase)
-{
-    const double time = now();
+    const double time = gs_clock();
     if (row)
-        row->seconds[phase] += time - t->lap;
-    t->lap = time;
+        row->seconds[phase] += time - t->phase_start;
+    t->phase_start = time;
 }
 
 void gsi_note_tape(const gs_trainer *t, gs_train_row *row)
@@ -216,6 +236,32 @@ void gsi_note_tape(const gs_trainer *t, gs_train_row *row)
     most->activations = gsi_max_size(most->activations, memory.activations);
     most->gradients = gsi_max_size(most->gradients, memory.gradients);
     most->peak = gsi_max_size(most->peak, memory.peak);
+}
+
+gs_status gsi_grads_scan(gs_trainer *t, gs_stats *stats)
+{
+    const gsi_ranks *ranks = t->ranks;
+    const gs_status status = gs_tensors_scan(t->ctx, ranks->grads, ranks->n_parts, stats);
+    if (status == GS_OK && stats->bad_tensor != GS_NONE) {
+        const gsi_part p = ranks->parts[stats->bad_tensor];
+        stats->bad_tensor = p.weight;
+        stats->bad_index += p.first;
+    }
+    return status;
+}
+
+gs_status gsi_grads_exponents(gs_trainer *t, gs_step *step)
+{
+    if (t->scaler.policy != GS_POLICY_HISTOGRAM)
+        return GS_OK;
+    gs_exponents found;
+    memset(&found, 0, sizeof found);
+    gs_status status =
+        gs_tensors_exponents(t->ctx, &found, t->ranks->grads, t->ranks->n_parts, NULL);
+    status = gsi_ranks_exponents(t, status, &found);
+    if (status == GS_OK)
+        gs_step_exponents(step, &t->scaler, &found);
+    return status;
 }
 
 void gsi_keep_state(gs_trainer *t)
@@ -269,7 +315,7 @@ static size_t count_right(const gs_value *logits, const int32_t *targets)
     return right;
 }
 
-gs_status gs_trainer_evaluate(gs_trainer *t, const gs_batch *batch, double *loss, size_t *right)
+gs_status gs_trainer_evaluate(double *loss, size_t *right, gs_trainer *t, const gs_batch *batch)
 {
     gs_status status = gsi_check_batch(t, batch, 1);
     if (status != GS_OK)
@@ -279,7 +325,7 @@ gs_status gs_trainer_evaluate(gs_trainer *t, const gs_batch *batch, double *loss
         right && t->model->logits ? t->model->logits(t->model, t->tape, batch) : NULL;
     gs_value *value = logits ? gs_cross_entropy(t->tape, logits, batch->targets)
                              : t->model->forward(t->model, t->tape, batch);
-    status = gs_tape_status(t->tape, &t->ctx->error);
+    status = gs_tape_status(t->tape);
     if (status != GS_OK)
         return status;
     if (!value || value->dtype != GS_F32 || value->count != 1)

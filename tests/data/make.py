@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden files of this folder, which tests/test_io.c and suite_advise.sh read.
+"""Makes the golden files of this folder, which tests/unit/test_io.c and suite_advise.sh read.
 
 Needs NumPy (1.24.2 made those committed). safetensors and bf16 are written by hand: eight bytes
 with the length of the header, the header, the data.

@@ -4,7 +4,7 @@
     tests/data/make_gpt_vectors.py tests/data/gpt.bin
 
 The truth is PyTorch in f64; beside it stands how far PyTorch's own f32, and its bf16 autocast, are
-from it. tests/test_gpt.c holds gradscale to those distances. Little-endian, 4 bytes each, in this order:
+from it. tests/unit/test_gpt.c holds gradscale to those distances. Little-endian, 4 bytes each, in this order:
 
     ids, targets [BATCH, TIME] as integers; all that follows is f32
     the weights, in the order of gradscale's model: see weights()

@@ -5,7 +5,7 @@
 
 Little-endian f32. First the gradients, STEPS x COUNT; then the weights at the start, COUNT; then, for
 each case of CASES in order and each step, the weights and both moments after it, 3 x COUNT, zero
-where there is none. tests/test_parity.c has the same list. Made with PyTorch 1.13.0 of Debian 12, one thread.
+where there is none. tests/unit/test_parity.c has the same list. Made with PyTorch 1.13.0 of Debian 12, one thread.
 """
 import sys
 

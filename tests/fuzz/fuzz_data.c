@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     static int32_t ids[ITEM], targets[ITEM];
     const char *const path = file_of(data, n);
     const gs_alloc alloc = {limited, NULL};
-    const gs_data_config config = {.name = path, .labels = path, .time = 1 + n % 7};
+    const gs_data_config config = {
+        .size = sizeof config, .name = path, .labels = path, .time = 1 + n % 7};
     gs_error error = {0};
     gs_data *set;
     if (gs_data_open(&set, &config, &alloc, &error) != GS_OK) {
@@ -26,11 +27,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             abort();
         return 0;
     }
-    const gs_data_info *info = gs_data_about(set);
+    const gs_data_info *info = gs_data_get_info(set);
     const int fits = info->height * info->width * info->channels <= ITEM && info->time <= ITEM;
     for (int split = 0; split < GS_SPLIT_COUNT && fits; split++)
         for (uint64_t i = 0; i < info->items[split] && i < 1000; i++) {
-            const gs_status status = gs_data_read(set, (gs_split)split, i, x, ids, targets, &error);
+            const gs_status status = gs_data_read(x, ids, targets, set, (gs_split)split, i, &error);
             if (status != GS_OK &&
                 info->task != GS_TASK_TOKENS) /* tokens are checked as they come */
                 abort();

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         /* a deflated member may unpack to a thousand times the file: its start is enough */
         while (gs_entry_readable(e) && status == GS_OK && at < e->count && at < 100 * PIECE) {
             const size_t count = e->count - at < PIECE ? (size_t)(e->count - at) : PIECE;
-            status = gs_source_read(s, t, at, count, buffer, &error);
+            status = gs_source_read(buffer, s, t, at, count, &error);
             at += count;
         }
         if (e->bytes > 1100 * n + 1100 && gs_entry_readable(e))

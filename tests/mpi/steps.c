@@ -2,8 +2,8 @@
  *
  *     mpirun -n 4 mpi_steps [KEY=VALUE]...
  *
- * Rank 0 prints a line a step and, at the end, a fingerprint of the weights; every rank the error
- * it ends with. */
+ * Rank 0 prints one line per step and, at the end, a fingerprint of the weights; every rank the
+ * error it ends with. */
 #include "gradscale/mpi.h"
 #include "gradscale/train.h"
 
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TINY_WORDS = 17, TINY_TIME = 10 };
@@ -58,13 +57,6 @@ static void read_settings(int argc, char **argv)
         if (!known)
             exit(2);
     }
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static double cpu_seconds(void)
@@ -124,9 +116,9 @@ static gs_status train(gs_context *ctx, gs_mpi *mpi, gs_trainer *t, const gs_mod
         if (who >= 0 && who == set.differ)
             gs_scaler_set(gs_trainer_scaler(t), "interval=9", NULL);
         const gs_batch batch = {.n = n, .time = time, .ids = ids, .targets = targets};
-        const double start = now();
+        const double start = gs_clock();
         status = gs_trainer_step(t, &batch, n > 0, &row);
-        const double took = now() - start;
+        const double took = gs_clock() - start;
         if (who >= 0 && who == set.overflow)
             ((float *)m->weights[m->n - 2].data)[0] = 1;
         if (status != GS_OK)
@@ -165,13 +157,18 @@ int main(int argc, char **argv)
     gs_model *m = NULL;
     gs_trainer *t = NULL;
     read_settings(argc, argv);
-    if (gs_mpi_open(&mpi, &(gs_mpi_config){.timeout = set.timeout}, &error) != GS_OK) {
+    if (gs_mpi_open(&mpi, &(gs_mpi_config){.size = sizeof(gs_mpi_config), .timeout = set.timeout},
+                    &error) != GS_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const gs_gpt_config tiny = {TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
-                        mini = {128, 256, 6, 6, 384, 0};
-    gs_trainer_config config = {.tape = {.mode = (gs_mode)(set.mode[1] - '0'), .half = GS_F16},
+    const gs_gpt_config tiny = {.size = sizeof tiny, TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
+                        mini = {sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0};
+    gs_trainer_config config = {.size = sizeof config,
+                                .optim.size = sizeof(gs_optim_config),
+                                .tape = {.size = sizeof(gs_tape_config),
+                                         .mode = (gs_mode)(set.mode[1] - '0'),
+                                         .half = GS_F16},
                                 .comm = gs_mpi_comm(mpi),
                                 .ranks = {.zero = (int)set.zero,
                                           .bucket = (size_t)set.bucket,
@@ -180,9 +177,10 @@ int main(int argc, char **argv)
     gs_optim_config_init(&config.optim, "adamw", NULL);
     gs_optim_config_set(&config.optim, "lr=1e-3 clip_norm=1", NULL);
     gs_scaler_init(&config.scaler, "pytorch", NULL);
-    if (gs_dtype_parse(&config.ranks.wire, set.wire) != GS_OK)
+    if (gs_dtype_parse(&config.ranks.wire, set.wire, NULL) != GS_OK)
         return 2;
-    gs_status status = gs_context_create(&ctx, &(gs_config){.threads = (unsigned)set.threads});
+    gs_status status = gs_context_create(
+        &ctx, &(gs_config){.size = sizeof(gs_config), .threads = (unsigned)set.threads}, NULL);
     if (status == GS_OK)
         status = gs_gpt_create(&m, ctx, set.mini ? &mini : &tiny);
     if (status == GS_OK)

@@ -1,0 +1,312 @@
+/* What people see: errors, styles, tables, the progress bar. */
+#include "cli/core/cli.h"
+#include "cli/core/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- errors ---- */
+
+void cli_clean(char *text)
+{
+    char *to = text;
+    while (*text) {
+        const int length = utf8_length(text);
+        if (length == 0 || utf8_is_control(utf8_code(text, length))) {
+            *to++ = '?';
+            text += length ? length : 1;
+        } else {
+            memmove(to, text, (size_t)length);
+            to += length;
+            text += length;
+        }
+    }
+    *to = 0;
+}
+
+static int stdout_errno; /* of the first write that failed, where it is known */
+
+bool cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 && stdout_errno == 0)
+        stdout_errno = errno;
+    return !ferror(stdout);
+}
+
+static bool holding;
+static char held[1024];
+
+void cli_hold(bool hold) { holding = hold; }
+const char *cli_held(void) { return held; }
+
+static void say(const char *format, va_list args)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, args);
+    cli_clean(text);
+    if (holding) {
+        memcpy(held, text, sizeof held);
+        return;
+    }
+    cli_progress_end();
+    cli_flush(); /* keeps the order where both go to one terminal */
+    fprintf(stderr, "%sgradscale:%s %s\n", cli_style_of(stderr, CLI_RED),
+            cli_style_of(stderr, CLI_PLAIN), text);
+}
+
+int cli_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_BAD;
+}
+
+int cli_failed(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+void cli_warn(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int cli_fail_status(gs_status status, const gs_error *error)
+{
+    const char *text = error && error->text[0] ? error->text : gs_status_meaning(status);
+    const bool failed =
+        status == GS_ENOMEM || status == GS_EIO || status == GS_ETHREAD || status == GS_ERANK;
+    return failed ? cli_failed("%s", text) : cli_fail("%s", text);
+}
+
+/* A program started with a standard stream closed must not get it as the descriptor of a file it
+ * opens. The stand-ins are opened the wrong way round, so that using one is an error. */
+void cli_begin(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error like any other */
+}
+
+int cli_end(int code)
+{
+    cli_progress_end();
+    const bool flushed = cli_flush();
+    errno = 0;
+    const bool closed = fclose(stdout) == 0; /* some file systems tell only now */
+    if (flushed && closed)
+        return code;
+    const int reason = stdout_errno ? stdout_errno : errno;
+    fprintf(stderr, "gradscale: writing to standard output failed%s%s\n", reason ? ": " : "",
+            reason ? strerror(reason) : "");
+    return code == CLI_DONE ? CLI_FAILED : code;
+}
+
+void *cli_resize(void *block, size_t size)
+{
+    void *const p = realloc(block, size ? size : 1);
+    if (!p)
+        exit(cli_end(cli_failed("out of memory: %zu bytes are asked for", size)));
+    return p;
+}
+
+/* ---- styles ---- */
+
+static bool is_fancy(FILE *to)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(to));
+}
+
+const char *cli_style_of(FILE *to, cli_style style)
+{
+    static const char *const codes[] = {
+        [CLI_PLAIN] = "\033[0m", [CLI_BOLD] = "\033[1m",   [CLI_DIM] = "\033[2m",
+        [CLI_RED] = "\033[31m",  [CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m",
+    };
+    return is_fancy(to) ? codes[style] : "";
+}
+
+/* ---- tables ---- */
+
+struct cli_table {
+    const char *const *titles;
+    size_t columns, cells, room;
+    char **text; /* [cells], row after row; an empty line is a row of NULL */
+};
+
+cli_table *cli_table_new(const char *const *titles)
+{
+    cli_table *t = cli_resize(NULL, sizeof *t);
+    *t = (cli_table){.titles = titles};
+    while (titles[t->columns])
+        t->columns++;
+    return t;
+}
+
+static void add_cell(cli_table *t, char *text)
+{
+    if (t->cells == t->room) {
+        t->room = t->room ? 2 * t->room : 64;
+        t->text = cli_resize(t->text, t->room * sizeof *t->text);
+    }
+    t->text[t->cells++] = text;
+}
+
+void cli_table_cell(cli_table *t, const char *format, ...)
+{
+    va_list args;
+    char text[512];
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    cli_clean(text);
+    add_cell(t, strcpy(cli_resize(NULL, strlen(text) + 1), text));
+}
+
+void cli_table_line(cli_table *t)
+{
+    for (size_t c = 0; c < t->columns; c++)
+        add_cell(t, NULL);
+}
+
+/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
+static size_t width_of(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+/* *gap is the room since the last text: written when more text follows, so lines end in none. */
+static void print_cell(FILE *to, int *gap, const char *text, size_t width, bool right)
+{
+    const int pad = (int)(width - width_of(text));
+    *gap += right ? pad : 0;
+    if (*text) {
+        fprintf(to, "%*s%s", *gap, "", text);
+        *gap = 0;
+    }
+    *gap += (right ? 0 : pad) + 2;
+}
+
+static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t row)
+{
+    int gap = 0;
+    for (size_t c = 0; c < t->columns; c++) {
+        const char *text = row == 0 ? t->titles[c] + 1 : t->text[(row - 1) * t->columns + c];
+        if (text)
+            print_cell(to, &gap, text, widths[c], t->titles[c][0] == '>');
+    }
+    fputc('\n', to);
+}
+
+void cli_table_print(cli_table *t, FILE *to)
+{
+    size_t *widths = cli_resize(NULL, t->columns * sizeof *widths);
+    for (size_t c = 0; c < t->columns; c++)
+        widths[c] = width_of(t->titles[c] + 1);
+    for (size_t i = 0; i < t->cells; i++) {
+        const size_t width = t->text[i] ? width_of(t->text[i]) : 0;
+        if (width > widths[i % t->columns])
+            widths[i % t->columns] = width;
+    }
+    fputs(cli_style_of(to, CLI_BOLD), to);
+    print_row(to, t, widths, 0);
+    fputs(cli_style_of(to, CLI_PLAIN), to);
+    for (size_t row = 1; row <= t->cells / t->columns; row++)
+        print_row(to, t, widths, row);
+    for (size_t i = 0; i < t->cells; i++)
+        free(t->text[i]);
+    free(t->text);
+    free(widths);
+    free(t);
+}
+
+/* ---- progress ---- */
+
+static struct {
+    bool shown;
+    double done, total;    /* of the last call */
+    double started, drawn; /* seconds */
+} bar;
+
+static int terminal_width(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool cli_has_progress(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+void cli_progress(double done, double total, const char *format, ...)
+{
+    static const double interval = 0.1; /* s: what the eye can follow */
+    if (!cli_has_progress())
+        return;
+    const double t = gs_clock();
+    if (total != bar.total || done < bar.done) /* of something else */
+        bar.started = t;
+    bar.total = total;
+    bar.done = done;
+    if (bar.shown && t - bar.drawn < interval && done < total)
+        return;
+    bar.drawn = t;
+    bar.shown = true;
+
+    const double part = total > 0 ? fmin(fmax(done / total, 0), 1) : 0;
+    char text[512], left[48] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    cli_clean(text);
+    if (part > 0 && part < 1 && t - bar.started > 1) {
+        const double seconds = fmin((t - bar.started) * (1 - part) / part, 359999);
+        const int s = (int)seconds;
+        if (s >= 3600)
+            snprintf(left, sizeof left, "  %d:%02d:%02d left", s / 3600, s / 60 % 60, s % 60);
+        else
+            snprintf(left, sizeof left, "  %d:%02d left", s / 60, s % 60);
+    }
+    char whole[640];
+    const int columns = terminal_width(), length = columns < 100 ? 10 : 20;
+    const int filled = (int)(part * length);
+    const int room = columns - 1 - (length + 9) - (int)strlen(left); /* the text is what is cut */
+    static const char hashes[] = "####################", dots[] = "....................";
+    snprintf(whole, sizeof whole, "[%.*s%.*s] %3d%%  %.*s%s", filled, hashes, length - filled, dots,
+             (int)(100 * part), room > 0 ? room : 0, text, left);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, whole);
+    fflush(stderr);
+}
+
+void cli_progress_end(void)
+{
+    if (bar.shown)
+        fputs("\r\033[K", stderr);
+    bar.shown = false;
+}

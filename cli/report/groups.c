@@ -1,0 +1,113 @@
+#include "cli/report/groups.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_same_job(const report_run *a, const report_run *b)
+{
+    static const char *const apart[] = {"seed",   "log",         "report", "checkpoint", "resume",
+                                        "config", "tensorboard", "csv",    "name"};
+    if (a->config.n == 0 || a->config.n != b->config.n)
+        return false;
+    for (size_t i = 0; i < a->config.n; i++) {
+        bool matters = true;
+        for (size_t k = 0; k < sizeof apart / sizeof apart[0]; k++)
+            matters &= strcmp(a->config.at[i].key, apart[k]) != 0;
+        const char *other = report_value(&b->config, a->config.at[i].key);
+        if (matters && (!other || strcmp(other, a->config.at[i].value) != 0))
+            return false;
+    }
+    return true;
+}
+
+static bool has_same_seed(const report_run *a, const report_run *b)
+{
+    const char *x = report_value(&a->config, "seed"), *y = report_value(&b->config, "seed");
+    return x && y && strcmp(x, y) == 0;
+}
+
+static void add_to_group(group *g, const report_run *run)
+{
+    if (g->n == 0) {
+        *g = (group){.first = run, .is_half = report_is_half(run)};
+        snprintf(g->label, sizeof g->label, "%s", run->name);
+        char *seed = strstr(g->label, " seed ");
+        if (seed)
+            *seed = 0;
+    }
+    g->n++;
+    g->finite += isfinite(run->loss) ? 1 : 0;
+    g->running += !run->status;
+    g->steps += run->n;
+    g->loss += run->loss;
+    g->rate += run->rate;
+    g->bytes += run->bytes;
+    g->underflow += run->underflow;
+    g->skipped += run->skipped;
+    g->retried += run->retried;
+}
+
+/* To the fp32 run of the same seed; else to the first fp32 run; else to the best of all. */
+static const report_run *reference_of(const report_run *run, const report_run *runs, size_t n)
+{
+    const report_run *best = NULL, *plain = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(runs[i].loss))
+            continue;
+        if (!report_is_half(&runs[i]) && has_same_seed(run, &runs[i]))
+            return &runs[i];
+        if (!report_is_half(&runs[i]) && !plain)
+            plain = &runs[i];
+        if (!best || runs[i].loss < best->loss)
+            best = &runs[i];
+    }
+    return plain ? plain : best;
+}
+
+/* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
+static double ratio_to(const report_run *run, const report_run *reference)
+{
+    const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
+    const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
+    const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
+    const double loss = report_loss_at(run, at), other = report_loss_at(reference, at);
+    return other > 0 ? loss / other : (double)NAN;
+}
+
+void verdict_make(verdict *v, const report_run *runs, size_t n)
+{
+    size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
+    v->at = cli_resize(NULL, n * sizeof *v->at);
+    v->n = 0;
+    v->reference = NULL;
+    v->is_validated = n > 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t g = 0;
+        while (g < v->n && !is_same_job(v->at[g].first, &runs[i]))
+            g++;
+        if (g == v->n)
+            v->at[v->n++].n = 0;
+        add_to_group(&v->at[g], &runs[i]);
+        group_of[i] = g;
+        v->is_validated &= runs[i].is_validated || runs[i].n == 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const report_run *r = reference_of(&runs[i], runs, n);
+        group *g = &v->at[group_of[i]];
+        g->ratio += (r ? ratio_to(&runs[i], r) : (double)NAN) / (double)g->n;
+    }
+    for (size_t i = 0; i < v->n; i++) {
+        group *g = &v->at[i];
+        double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->underflow};
+        for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
+            *sums[k] /= (double)g->n;
+    }
+    const report_run *r = n > 1 ? reference_of(&runs[0], runs, n) : NULL;
+    for (size_t i = 0; r && i < n; i++)
+        if (&runs[i] == r)
+            v->reference = &v->at[group_of[i]];
+    if (v->n < 2)
+        v->reference = NULL;
+    free(group_of);
+}

@@ -1,0 +1,71 @@
+/* Training loss, validation loss and accuracy, as charts. */
+#include "cli/report/series.h"
+
+#include <math.h>
+
+static float loss_of(const report_step *s) { return s->loss; }
+static double valid_loss(const report_valid *v) { return v->loss; }
+static double valid_accuracy(const report_valid *v) { return v->accuracy; }
+
+static void widen(double *low, double *high, const series_list *l)
+{
+    for (size_t s = 0; s < l->n; s++)
+        for (size_t i = 0; i < l->at[s].n; i++) {
+            const double y = l->at[s].at[i].y;
+            *low = isfinite(y) ? fmin(*low, y) : *low;
+            *high = isfinite(y) ? fmax(*high, y) : *high;
+        }
+}
+
+void report_draw_loss(FILE *f, const report *r)
+{
+    series_list train = series_new(r), valid = series_new(r), accuracy = series_new(r);
+    size_t longest = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        series_add_means(&train, r, i, loss_of);
+        series_add_valid(&valid, r, i, valid_loss);
+        series_add_valid(&accuracy, r, i, valid_accuracy);
+        longest = r->runs[i].n > longest ? r->runs[i].n : longest;
+    }
+    double low = (double)INFINITY, high = -(double)INFINITY;
+    widen(&low, &high, &train);
+    widen(&low, &high, &valid);
+    char about[160];
+    const size_t around =
+        2 * series_window(longest) + 1 + (longest > SERIES_POINTS ? longest / SERIES_POINTS : 0);
+    const int n = around > 1 ? snprintf(about, sizeof about, "Means over about %zu steps", around)
+                             : snprintf(about, sizeof about, "As logged");
+    snprintf(about + n, sizeof about - (size_t)n, "%s",
+             train.n == 1 ? "; the band spans all of them." : ".");
+    fputs("<div class=\"pair\">\n", f);
+    chart_draw(f, &(chart){.id = "train",
+                           .title = "Training loss",
+                           .about = about,
+                           .may_be_log = true,
+                           .bands = train.n == 1,
+                           .low = low,
+                           .high = high,
+                           .series = train.at,
+                           .n = train.n});
+    chart_draw(f, &(chart){.id = "valid",
+                           .title = "Validation loss",
+                           .about = "On data that is not trained on; the same axis.",
+                           .may_be_log = true,
+                           .points = true,
+                           .low = low,
+                           .high = high,
+                           .series = valid.at,
+                           .n = valid.n});
+    if (accuracy.n > 0)
+        chart_draw(f, &(chart){.id = "accuracy",
+                               .title = "Validation accuracy",
+                               .about = "Share of the targets that were right.",
+                               .unit = CHART_SHARE,
+                               .points = true,
+                               .series = accuracy.at,
+                               .n = accuracy.n});
+    fputs("</div>\n", f);
+    series_free(&train);
+    series_free(&valid);
+    series_free(&accuracy);
+}

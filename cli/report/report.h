@@ -1,0 +1,152 @@
+/* report.h: logs of runs (doc/log.md) as one page: read, judged, drawn.
+ *
+ *     read.c             a log into a report_run
+ *     judge.c            what a run came to, in numbers
+ *     groups.c           runs that differ in their seed only
+ *     verdict.c          the verdict in words
+ *     report_html.c      the page: header, verdict, table of runs, settings
+ *     loss_html.c        its sections, one report_draw_SECTION each (cost: speed and memory)
+ *     scale_html.c
+ *     underflow_html.c
+ *     exponents_html.c
+ *     cost_html.c
+ *     series.c           steps as lines of a chart
+ *     layers.c           what the sections about layers share
+ *     chart.c            charts as SVG; chart_bars.c: bars
+ */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include "cli/core/cli.h"
+
+typedef struct report_options {
+    const char *title;  /* NULL: one is made from the runs */
+    const char *option; /* by which the user named path, for errors; NULL: "--output" */
+} report_options;
+
+/* Reads logs[n] and writes the page. CLI_DONE, or the exit code after an error; then a report that
+ * was there before is untouched. */
+int report_write(const char *path, const char *const *logs, size_t n,
+                 const report_options *options);
+
+/* ---- what a log says ---- */
+
+/* A run in memory is 32 bytes per step, so that a million steps are read in one pass, what a
+ * resumed run repeated can be dropped, and drawing chooses its own resolution. Not told: NaN. */
+typedef struct report_step {
+    uint64_t step;
+    float loss, log2_scale;
+    float underflow; /* share of the non-zero gradients that underflowed to zero */
+    float rate;      /* items/s */
+    unsigned char skipped, reruns;
+} report_step;
+
+typedef struct report_valid {
+    uint64_t step;
+    double loss, accuracy;
+} report_valid;
+
+/* The underflow of one layer in one step. */
+typedef struct report_cell {
+    uint64_t step;
+    uint32_t layer;
+    float underflow;
+} report_cell;
+
+enum { REPORT_LAYERS = 1024, REPORT_EXPONENTS = 640, REPORT_PAIRS = 256 }; /* more are left out */
+
+typedef struct report_layer {
+    char *name;
+    double underflow, samples; /* summed over cells; how many */
+    int first;                 /* exponent of counts[0] */
+    size_t n;                  /* 0: no histogram */
+    double *counts, zero, bad;
+} report_layer;
+
+typedef struct report_pair {
+    char *key, *value;
+    double number; /* if it is one, else NaN */
+} report_pair;
+
+typedef struct report_pairs {
+    report_pair *at;
+    size_t n;
+} report_pairs;
+
+typedef struct report_run {
+    const char *path;
+    char *name, *model, *data, *version, *time, *status, *half;
+    double parameters, seconds; /* seconds, status: of the end; NULL: it did not end */
+    report_pairs config, machine, memory, phases;
+
+    report_step *steps; /* [n], step increasing */
+    size_t n, steps_room;
+    report_valid *valid; /* [valids], step increasing */
+    size_t valids, valid_room;
+    report_cell *cells; /* [cell_count], step not decreasing */
+    size_t cell_count, cell_room;
+    report_layer *layers; /* [layer_count] */
+    size_t layer_count, layer_room;
+    uint64_t exponents_step; /* of the histograms: the last that were logged */
+    double exponents_scale;
+
+    uint64_t lines, damaged, void_steps, resumes;
+    bool is_cut; /* the last line has no end: the job is writing, or was killed */
+
+    /* from all that, report_judge's */
+    double loss;       /* at the end: of the last validation, else of the last training steps */
+    bool is_validated; /* loss is of a validation */
+    double accuracy;   /* of the last validation */
+    double underflow;  /* mean over the steps */
+    double rate;       /* median */
+    double bytes;      /* of memory, summed */
+    uint64_t skipped, retried, bad_losses;
+} report_run;
+
+typedef struct report {
+    const report_options *options;
+    report_run *runs;
+    size_t n;
+} report;
+
+/* CLI_GO, or the exit code after an error. Free the run in either case. */
+int report_read(report_run *run, const char *path);
+void report_free(report_run *run);
+const char *report_value(const report_pairs *pairs, const char *key); /* NULL: not there */
+bool report_is_half(const report_run *run);
+
+/* ---- what it means ---- */
+
+void report_judge(report_run *run);
+/* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
+double report_train_loss(const report_run *run);
+
+/* Of the last validation up to there; without one, of the last training steps up to there. */
+double report_loss_at(const report_run *run, uint64_t step);
+
+/* The verdict in words: sentences that are computed, never assumed. What cannot be told from the
+ * logs is said to be missing. Several runs that differ in their seed only are judged together. One
+ * statement per line; what stands before a tab is the name of a run. */
+enum { WORDS_HEADLINE, WORDS_UNDERFLOW, WORDS_COST, WORDS_USE, WORDS_COUNT };
+typedef struct report_words {
+    char *text[WORDS_COUNT]; /* the caller's to free */
+} report_words;
+void report_verdict(report_words *words, const report_run *runs, size_t n);
+
+/* ---- drawing: the page (report_html.c) and its sections (SECTION_html.c) ---- */
+
+void report_page(FILE *f, const void *report);
+void report_draw_loss(FILE *f, const report *r);
+void report_draw_scale(FILE *f, const report *r);
+void report_draw_underflow(FILE *f, const report *r);
+void report_draw_exponents(FILE *f, const report *r);
+void report_draw_speed(FILE *f, const report *r);  /* cost_html.c */
+void report_draw_memory(FILE *f, const report *r); /* cost_html.c */
+
+/* 12.3%, 0.004%, 0 */
+const char *report_percent(char out[32], double share);
+const char *report_number(char out[32], double value); /* 0.1123, 1.24e+08 */
+const char *report_count(char out[32], double value);  /* 4.1 k, 1.2 M; ends in the prefix */
+const char *report_bytes(char out[32], double value);  /* 1.5 MB */
+
+#endif

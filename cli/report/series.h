@@ -1,0 +1,32 @@
+/* series.h: the steps of runs as lines of a chart, SERIES_POINTS points per run at most, however
+ * long it was. */
+#ifndef REPORT_SERIES_H
+#define REPORT_SERIES_H
+
+#include "cli/report/chart.h"
+#include "cli/report/report.h"
+
+enum { SERIES_POINTS = 300 };
+
+typedef struct series_list {
+    chart_series *at; /* [n], one per run that has anything to draw */
+    size_t n;
+} series_list;
+
+series_list series_new(const report *r);
+void series_free(series_list *l);
+
+/* Takes points[n]. */
+void series_add(series_list *l, const report *r, size_t run, chart_point *points, size_t n);
+
+/* Means of steps around each place; low and high are of the steps at the place. */
+void series_add_means(series_list *l, const report *r, size_t run,
+                      float (*of)(const report_step *step));
+/* Steps on each side over which a line of n steps is a mean. */
+size_t series_window(size_t n);
+
+/* Validations as they are, or every so many of them and the last. */
+void series_add_valid(series_list *l, const report *r, size_t run,
+                      double (*of)(const report_valid *v));
+
+#endif

@@ -1,0 +1,115 @@
+/* The files that a run is to write: what keeps them from being written, perhaps at its end after
+ * days, is said before it begins, and nothing is written over what it reads. */
+#include "cli/train/train.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096 };
+
+/* Cuts "a/b" to "a/", "a" to ".". */
+static void to_parent(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    strcpy(path + n, n ? "" : ".");
+}
+
+/* The folder it is in; false: too long. */
+static bool parent_of(char folder[PATH], const char *path)
+{
+    if (strlen(path) >= PATH)
+        return false;
+    strcpy(folder, path);
+    to_parent(folder);
+    return true;
+}
+
+static const char *name_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Under two names, too, and where it does not exist yet. What is not a file can be shared. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    char in[2][PATH];
+    const bool here = stat(a, &x) == 0, there = stat(b, &y) == 0;
+    if (here != there || (here && !S_ISREG(x.st_mode)))
+        return false;
+    if (!here && (strcmp(name_in(a), name_in(b)) != 0 || !parent_of(in[0], a) ||
+                  !parent_of(in[1], b) || stat(in[0], &x) != 0 || stat(in[1], &y) != 0))
+        return false;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Each check: 0, or why it cannot be written. */
+
+static int check_folder(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return errno;
+    if (!S_ISDIR(about.st_mode))
+        return ENOTDIR;
+    return access(path, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+/* It and those it is in are made where they are not there. */
+static int check_new_folder(const char *path)
+{
+    struct stat about;
+    char folder[PATH];
+    if (strlen(path) >= sizeof folder)
+        return ENAMETOOLONG;
+    strcpy(folder, path);
+    while (stat(folder, &about) != 0 && errno == ENOENT && strcmp(folder, ".") != 0)
+        to_parent(folder);
+    return check_folder(folder);
+}
+
+static int check_file(const char *path)
+{
+    struct stat about;
+    char folder[PATH];
+    if (stat(path, &about) == 0)
+        return S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) == 0 ? 0 : errno;
+    if (errno != ENOENT)
+        return errno;
+    return parent_of(folder, path) ? check_folder(folder) : ENAMETOOLONG;
+}
+
+int train_check_paths(const train_options *o)
+{
+    const struct {
+        const char *option, *path;
+        int (*check)(const char *path);           /* NULL: it is read */
+    } all[] = {{"report", o->report, check_file}, /* first: --log may have been made of it */
+               {"log", o->log, check_file},
+               {"csv", o->csv, check_file},
+               {"tensorboard", o->tensorboard, check_new_folder},
+               {"checkpoint", o->checkpoint, check_new_folder},
+               {"data", o->data, NULL},
+               {"labels", o->labels, NULL},
+               {"config", o->config, NULL}};
+    const size_t n = sizeof all / sizeof all[0];
+    for (size_t i = 0; i < n; i++) {
+        if (!all[i].path || !all[i].check)
+            continue;
+        for (size_t k = i + 1; all[i].check == check_file && k < n; k++)
+            if (all[k].path && is_same(all[i].path, all[k].path))
+                return cli_fail("--%s and --%s are the same file", all[i].option, all[k].option);
+        const int why = all[i].check(all[i].path);
+        if (why != 0)
+            return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,
+                            strerror(why));
+    }
+    return CLI_GO;
+}

@@ -1,0 +1,29 @@
+/* ranks.h: this process as one of several that mpirun has started.
+ *
+ * The program does not link MPI: where the environment says that it is a rank, it opens
+ * libgradscale_mpi, which lies beside it or with the other libraries.
+ *
+ * People hear of a job once: rank 0 speaks, and another only of what it alone knows. */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "cli/core/cli.h"
+
+#include "gradscale/comm.h"
+
+/* Before anything is printed: ranks other than 0 fall silent. */
+void ranks_begin(void);
+
+/* Fills in the comm, of a process alone where nobody started several. CLI_GO or the exit code. */
+int ranks_open(gs_comm *comm, double timeout);
+
+/* CLI_GO if that is everybody's code; else everybody gets the first other one, and its error
+ * message is printed once. `flag`, if it is not NULL, becomes the largest of all. */
+int ranks_first_error(int code, int *flag);
+
+/* The last call: returns the code, or ends all ranks with it if they cannot communicate. */
+int ranks_end(int code);
+
+unsigned ranks_here(void); /* on this machine, at least 1 */
+
+#endif

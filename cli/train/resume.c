@@ -1,0 +1,161 @@
+/* A run that goes on: its checkpoint, and which of the options that it was begun with may change.
+ *
+ *     kept   the state in the file means something else under another value: refused
+ *     told   what is computed from here on changes, knowingly: the heading says so
+ *     the rest changes no weight: files, intervals, threads
+ *
+ * Settings of the scaler are compared where it has been loaded, in job.c. */
+#include "cli/train/train.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char kept[] = "|model|hidden|filters|layers|width|heads|context|precision|mode|"
+                           "scaler|wgrad|optimizer|batch|accumulate|seed|";
+static const char told[] = "|data|labels|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
+                           "compress|";
+
+static train_options begun; /* the options in the checkpoint */
+
+bool train_resume_again(char *checkpoint, size_t room)
+{
+    return access(checkpoint, F_OK) != 0 && errno == ENOENT &&
+           gs_saver_newest(checkpoint, room, train_given.checkpoint, NULL) == GS_OK;
+}
+
+int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
+{
+    gs_error error = {0};
+    const char *folder = train_given.checkpoint;
+    *path = 0;
+    if (!folder)
+        return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
+    gs_status status =
+        access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
+    if (status == GS_ENAME) /* not yet: it is begun */
+        return CLI_GO;
+    if (status != GS_OK)
+        return cli_fail_status(status, &error);
+    if (error.status != GS_OK)
+        cli_warn("%s", error.text); /* a newer one is damaged */
+    status = gs_checkpoint_peek(text, path, &error);
+    for (int i = 0; status != GS_OK && i < TRAIN_TRIES && train_resume_again(path, room); i++)
+        status = gs_checkpoint_peek(text, path, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint)
+{
+    const int code = cli_config_read_text(train_rows, text->config, checkpoint);
+    begun = train_given;
+    return code;
+}
+
+int train_resume_refuse(const char *given, const char *checkpoint, const char *has)
+{
+    return cli_fail("%.100s does not go with %.120s, which has %.100s: begin a new run for that",
+                    given, checkpoint, has);
+}
+
+/* ---- each option, then and now ---- */
+
+enum { TEXT = 4096 };
+
+typedef struct change {
+    const cli_option *row;
+    char was[TEXT], is[TEXT]; /* "": has no value */
+} change;
+
+typedef int on_change(void *user, const change *c);
+
+/* Calls back for every option of the list whose value is not what it was; not of lists. */
+static int each_change(const cli_option *rows, const char *list, on_change *call, void *user)
+{
+    static change c; /* the rows point to train_given, which takes turns */
+    int code = CLI_GO;
+    for (; rows->name && code == CLI_GO; rows++) {
+        char item[64];
+        if (rows->kind == CLI_KIND_SECTION) {
+            code = each_change(rows->to.section, list, call, user);
+            continue;
+        }
+        snprintf(item, sizeof item, "|%s|", rows->name);
+        if (!strstr(list, item))
+            continue;
+        const train_options now = train_given;
+        c.row = rows;
+        cli_value_text(c.is, sizeof c.is, rows);
+        train_given = begun;
+        cli_value_text(c.was, sizeof c.was, rows);
+        train_given = now;
+        if (strcmp(c.was, c.is) != 0)
+            code = call(user, &c);
+    }
+    return code;
+}
+
+/* An option that the model does not have is another mistake, and told as such. */
+static int judge(void *user, const change *c)
+{
+    char given[128];
+    if (!c->was[0])
+        return CLI_GO;
+    if (strcmp(c->is, "auto") == 0)
+        return cli_set(train_rows, c->row->name, c->was, "--");
+    snprintf(given, sizeof given, "--%s %.90s", c->row->name, c->is);
+    return train_resume_refuse(given, user, c->was);
+}
+
+int train_resume_check(const char *checkpoint)
+{
+    char path[TEXT];
+    snprintf(path, sizeof path, "%s", checkpoint);
+    return each_change(train_rows, kept, judge, path);
+}
+
+/* ---- what is told ---- */
+
+typedef struct line {
+    char *text;
+    size_t size, used;
+} line;
+
+static void add(line *l, const char *key, const char *is, const char *was)
+{
+    if (l->used < l->size)
+        l->used += (size_t)snprintf(l->text + l->used, l->size - l->used, "%s%s %.60s (%s%.60s)",
+                                    l->used ? ", " : "", key, is, *was ? "was " : "new", was);
+}
+
+static int tell(void *user, const change *c)
+{
+    add(user, c->row->name, c->is[0] ? c->is : "none", c->was);
+    return CLI_GO;
+}
+
+/* Its value in the list; "": it is not there. */
+static const char *value_in(const cli_list *set, const char *item, size_t key)
+{
+    const char *value = "";
+    for (size_t i = 0; i < set->count; i++)
+        if (strncmp(set->items[i], item, key) == 0)
+            value = set->items[i] + key;
+    return value;
+}
+
+void train_resume_changes(char *text, size_t size)
+{
+    line l = {text, size, 0};
+    *text = 0;
+    each_change(train_rows, told, tell, &l);
+    for (size_t i = 0; i < train_given.set.count; i++) {
+        const char *item = train_given.set.items[i];
+        const size_t n = strcspn(item, "="), key = n + (item[n] == '=');
+        const char *was = value_in(&begun.set, item, key);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)n, item);
+        if (strcmp(was, item + key) != 0)
+            add(&l, name, item + key, was);
+    }
+}

@@ -1,0 +1,59 @@
+#include "cli/core/commands.h"
+#include "cli/train/ranks.h"
+#include "cli/report/report.h"
+#include "cli/train/train.h"
+
+/* Every rank makes its part of the job; only rank 0 writes. */
+static int prepare(train_job *j, char *checkpoint, size_t room)
+{
+    int code = train_job_open(j, checkpoint);
+    if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
+        code = train_check_paths(&j->o);
+    code = ranks_first_error(code, NULL);
+    if (code == CLI_GO && !j->o.print_config)
+        code = ranks_first_error(train_job_make(j, checkpoint, room), NULL);
+    if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
+        code = ranks_first_error(train_job_write(j, checkpoint), NULL);
+    return code;
+}
+
+static int run(train_job *j, char *checkpoint, size_t room)
+{
+    int code = prepare(j, checkpoint, room);
+    if (code != CLI_GO)
+        return code;
+    if (j->o.print_config) {
+        printf("%s", j->config);
+        return CLI_DONE;
+    }
+    if (j->o.dry_run)
+        return train_dry_run(j);
+    train_result result;
+    if (!j->o.quiet)
+        train_show_heading(j);
+    code = train_loop(j, &result);
+    if (j->o.report && j->comm.rank == 0) {
+        const int written =
+            report_write(j->o.report, &j->o.log, 1, &(report_options){.option = "--report"});
+        result.reported = written == CLI_DONE;
+        code = code == CLI_GO && written != CLI_DONE ? written : code;
+    }
+    if (!j->o.quiet)
+        train_show_summary(j, &result);
+    return code == CLI_GO ? CLI_DONE : code;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    char checkpoint[4096];
+    ranks_begin();
+    int code = train_parse(argc, argv, checkpoint, sizeof checkpoint);
+    if (code != CLI_GO)
+        return code;
+    train_job job = {.o = train_given};
+    code = ranks_open(&job.comm, job.o.timeout);
+    if (code == CLI_GO)
+        code = run(&job, checkpoint, sizeof checkpoint);
+    train_job_close(&job);
+    return ranks_end(code);
+}

@@ -1,0 +1,204 @@
+/* train.h: `gradscale train`: what was asked for, the job that is made of it, and its parts.
+ *
+ *     options.c      the table, which also reads and writes config files
+ *     resume.c       which of a checkpoint's options may change
+ *     paths.c        what is to be written, looked at before
+ *     model.c        what each model needs and how it begins best
+ *     resolve.c      opens the data and fills in what was left open
+ *     job.c          model, trainer, loader, log, checkpoints, put together
+ *     loop.c         steps, checkpoints, signals
+ *     valid.c        validation
+ *     log.c          what the loop tells the log
+ *     ranks.c        what the ranks of a run agree on
+ *     train_text.c   what people see: heading, progress, summary, dry run
+ */
+#ifndef TRAIN_TOOL_H
+#define TRAIN_TOOL_H
+
+#include "cli/core/cli.h"
+
+#include "gradscale/checkpoint.h"
+#include "gradscale/data.h"
+#include "gradscale/log.h"
+
+/* ---- options ---- */
+
+typedef enum train_precision { TRAIN_FP16, TRAIN_BF16, TRAIN_FP32 } train_precision;
+
+/* Numbers that were not given are CLI_AUTO or NaN, texts NULL, until train_resolve. */
+typedef struct train_options {
+    int model; /* 0: auto, else models[model - 1] */
+    const char *data, *labels, *hidden;
+    uint64_t layers, width, heads, context, filters;
+    double dropout;
+
+    int precision, mode, wgrad; /* mode 0: auto, else gs_mode + 1; wgrad 1: f32 */
+    const char *scaler, *on_overflow;
+    double loss_weight;
+    bool recompute;
+
+    const char *optimizer, *schedule;
+    double lr, clip, epochs;
+    uint64_t warmup, steps, batch, accumulate, seed;
+    cli_list set;
+
+    uint64_t valid_every, valid_items, patience;
+    const char *log, *csv, *tensorboard, *checkpoint, *report, *name;
+    uint64_t checkpoint_every, keep, telemetry_every;
+    cli_machine machine;
+
+    int compress; /* index in {f32, f16, bf16} */
+    bool zero;
+    double timeout;
+    uint64_t compare_every;
+
+    const char *config;
+    bool resume, quiet, dry_run, print_config;
+} train_options;
+
+/* The one the table points to: a process trains one job. */
+extern train_options train_given;
+extern const cli_option train_rows[];
+
+/* Reads the command line over the config file over the checkpoint's config, if the run goes on.
+ * checkpoint[room] becomes the path of the one to resume from, or "". CLI_GO or the exit code. */
+int train_parse(int argc, char **argv, char *checkpoint, size_t room);
+/* The same for another command, whose options have some of these rows among them. */
+int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint, size_t room);
+/* What can be said of the options before any data is seen. */
+int train_check(const train_options *o);
+/* Whether the files of a resolved job can be written. */
+int train_check_paths(const train_options *o);
+
+/* ---- a run that goes on ---- */
+
+/* The newest checkpoint of --checkpoint; path "": there is none yet. */
+int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
+/* Whether it has been removed since, as a run does that writes newer ones; then it becomes the
+ * newest of them. */
+bool train_resume_again(char *checkpoint, size_t room);
+enum { TRAIN_TRIES = 20 };
+/* Its options become those given, and are remembered. */
+int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint);
+/* Refuses those given since that the checkpoint's state does not go with. */
+int train_resume_check(const char *checkpoint);
+int train_resume_refuse(const char *given, const char *checkpoint, const char *has);
+/* "lr 0.01 (was 0.02)": those that change what is computed from here on, once resolved. */
+void train_resume_changes(char *text, size_t size);
+
+/* ---- models ---- */
+
+typedef struct train_model {
+    const char *name;
+    gs_task task;
+    const char *data;    /* the set it is shown with */
+    const char *options; /* those of the sizes that it has, "|layers|width|" */
+    train_options best;  /* what was found to do well, for what was not given; steps of a text */
+    gs_status (*create)(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                        const train_options *o);
+} train_model;
+
+extern const train_model train_models[];
+/* The model that was asked for, or the one for the task. */
+const train_model *train_model_of(const train_options *o, gs_task task);
+/* "cnn 28x28x1 filters=16 classes=10": two models with one line have the same weights. */
+void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,
+                      const train_options *o);
+/* The sizes of --hidden and what is around them. -1: it is no list of sizes. */
+int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const char *hidden);
+
+/* ---- the job ---- */
+
+enum { TRAIN_LINE = 256 };
+
+typedef struct train_job {
+    train_options o; /* resolved: nothing of it is auto */
+    const train_model *kind;
+    gs_context *ctx;
+    gs_data *data;
+    const gs_data_info *info;
+    gs_model *model;
+    gs_trainer *trainer;
+    gs_loader *loader;
+    gs_logger *log;     /* NULL: none */
+    gs_error log_error; /* of the call that failed last */
+    gs_saver *saver;    /* NULL: none */
+    gs_comm comm;
+    gs_optim_config optim;
+    gs_dtype half;
+    uint64_t epoch_steps; /* 0: endless */
+    uint64_t items_each;  /* images or tokens of an item */
+    char line[TRAIN_LINE];
+    char changes[2 * TRAIN_LINE]; /* of a run that goes on: what train_resume_changes says */
+    char *config;                 /* as --print-config writes it */
+    gs_checkpoint about;          /* where it stands */
+} train_job;
+
+/* Opens the data and fills in what was not given. checkpoint "": from the beginning. */
+int train_job_open(train_job *j, const char *checkpoint);
+/* Two parts of train_job_make that can be had alone, to see whether there can be such a job: what
+ * the options say of scaler and optimizer, and the model, without its weights. */
+int train_job_settings(train_job *j, gs_trainer_config *config);
+int train_job_model(train_job *j);
+/* Makes model, trainer and loader, and goes to the checkpoint; "": from the beginning. */
+int train_job_make(train_job *j, char *checkpoint, size_t room);
+/* Begins to write: logs and checkpoints. */
+int train_job_write(train_job *j, const char *checkpoint);
+void train_job_close(train_job *j);
+
+typedef struct train_bytes {
+    uint64_t weights, optimizer, gradients, activations;
+} train_bytes;
+train_bytes train_job_bytes(const train_job *j, gs_memory tape);
+uint64_t train_job_parameters(const train_job *j);
+
+/* ---- the loop ---- */
+
+enum { TRAIN_DATA = GS_PHASE_COUNT, TRAIN_LOG, TRAIN_VALID, TRAIN_SAVE, TRAIN_PHASES };
+
+typedef enum train_ending { TRAIN_DONE, TRAIN_STOPPED, TRAIN_EARLY, TRAIN_FAILED } train_ending;
+
+typedef struct train_result {
+    train_ending ending;
+    uint64_t first;        /* step before the first */
+    double loss, accuracy; /* of the last validation; else the last step's, and NaN */
+    double shown, pace;    /* loss and seconds per item, smoothed for the eye */
+    uint64_t items;        /* images or tokens, of this process's run */
+    uint64_t sent;         /* bytes to other ranks, in steps */
+    double seconds, phases[TRAIN_PHASES];
+    double scale;
+    uint64_t saved; /* step of the last checkpoint; 0: none */
+    int signal;     /* that ended it */
+    bool log_failed, stuck, reported;
+} train_result;
+
+/* CLI_GO, or the exit code after an error. Fills in *result in any case. */
+int train_loop(train_job *j, train_result *result);
+const char *train_ending_name(train_ending ending);
+extern const char *const train_phase_names[TRAIN_PHASES];
+
+static inline bool train_due(uint64_t step, uint64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* Training goes on without a log that cannot be written: says so once, and the exit code will tell.
+ */
+void train_log_note(train_job *j, train_result *r, gs_status status);
+void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
+                    const gs_log_step *step);
+void train_log_end(train_job *j, train_result *r);
+
+/* Loss and accuracy (NaN: the task has none) over the validation split. */
+int train_validate(train_job *j, double *loss, double *accuracy);
+bool train_valid_possible(const train_job *j);
+
+/* ---- what people see ---- */
+
+void train_show_heading(const train_job *j);
+void train_show_progress(const train_job *j, const train_result *r, const gs_log_step *step);
+void train_show_valid(const train_job *j, double loss, double accuracy, bool best);
+void train_show_summary(const train_job *j, const train_result *r);
+int train_dry_run(train_job *j);
+
+#endif

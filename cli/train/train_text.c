@@ -1,0 +1,227 @@
+/* What people see of a run: heading, progress, summary, and the dry run. */
+#include "cli/train/ranks.h"
+#include "cli/train/train.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const units[] = {"images", "tokens", "images"}; /* by task */
+
+static const char *time_text(char text[48], double seconds)
+{
+    const unsigned long long s = (unsigned long long)(seconds < 1e15 ? seconds + 0.5 : 1e15);
+    if (seconds < 10)
+        snprintf(text, 48, "%.1f s", seconds);
+    else if (s < 100)
+        snprintf(text, 48, "%llu s", s);
+    else if (s < 6000)
+        snprintf(text, 48, "%llu min %llu s", s / 60, s % 60);
+    else
+        snprintf(text, 48, "%llu h %llu min", s / 3600, s / 60 % 60);
+    return text;
+}
+
+/* Scales are powers of two, as a rule. */
+static const char *scale_text(char text[48], double scale)
+{
+    int exponent;
+    if (frexp(scale, &exponent) == 0.5 && fabs((double)exponent) > 4)
+        snprintf(text, 48, "2^%d", exponent - 1);
+    else
+        snprintf(text, 48, "%.6g", scale);
+    return text;
+}
+
+static const char *bytes_text(char text[48], uint64_t bytes)
+{
+    const double b = (double)bytes;
+    const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
+    snprintf(text, 48, "%.1f %s", b / (const double[]){1e3, 1e6, 1e9}[unit],
+             (const char *const[]){"kB", "MB", "GB"}[unit]);
+    return text;
+}
+
+static void print_job(const train_job *j)
+{
+    static const char *const precisions[] = {"fp16", "bf16", "fp32"};
+    const train_options *o = &j->o;
+    char train[32] = "endless", epochs[48] = "";
+    if (j->info->items[GS_SPLIT_TRAIN] != UINT64_MAX)
+        snprintf(train, sizeof train, "%llu", (unsigned long long)j->info->items[GS_SPLIT_TRAIN]);
+    if (j->epoch_steps > 0)
+        snprintf(epochs, sizeof epochs, ", %.3g epochs", (double)o->steps / (double)j->epoch_steps);
+    printf("model      %s, %llu weights\n", j->line, (unsigned long long)train_job_parameters(j));
+    printf("data       %.200s: %s%s to train on\n", j->info->name, train,
+           j->info->time ? " pieces of text" : " images");
+    printf("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
+           o->scaler, o->on_overflow ? ", on overflow " : "", o->on_overflow ? o->on_overflow : "");
+    printf("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+           (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
+           o->optimizer, o->lr, o->schedule);
+}
+
+/* Of several ranks, what one of them holds. */
+static void print_ranks(const train_job *j)
+{
+    static const char *const wires[] = {"fp32", "fp16", "bf16"};
+    const gs_held held = gs_trainer_held(j->trainer);
+    char sums[4][48];
+    printf("ranks      %d of %u threads%s, gradients are sent in %s\n", j->comm.size,
+           gs_context_threads(j->ctx), j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
+    printf("memory     %s per rank: weights %s, optimizer %s, gradients %s\n",
+           bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
+           bytes_text(sums[1], held.weights), bytes_text(sums[2], held.optimizer),
+           bytes_text(sums[3], held.gradients));
+}
+
+void train_show_heading(const train_job *j)
+{
+    print_job(j);
+    if (j->comm.size > 1)
+        print_ranks(j);
+    if (j->about.step > 0)
+        printf("resumed    after step %llu%s%s\n", (unsigned long long)j->about.step,
+               j->changes[0] ? ", with " : "", j->changes);
+    else if (j->o.resume)
+        printf("resumed    nothing: %.200s has no checkpoint yet\n", j->o.checkpoint);
+    cli_flush();
+}
+
+/* ---- progress ---- */
+
+static uint64_t skipped_of(const train_job *j)
+{
+    const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
+    uint64_t sum = 0;
+    for (int i = 0; i < GS_REASON_COUNT; i++)
+        sum += c->skipped[i];
+    return sum;
+}
+
+void train_show_progress(const train_job *j, const train_result *r, const gs_log_step *step)
+{
+    static const double interval = 5; /* s between plain lines */
+    static double last;
+    char scale[48];
+    const double time = gs_clock();
+    const bool bar = cli_has_progress();
+    if (last == 0)
+        last = time;
+    if (!bar && time - last < interval)
+        return;
+    last = time;
+    const unsigned long long n = step->step, all = j->o.steps, skipped = skipped_of(j);
+    scale_text(scale, step->scale);
+    if (bar)
+        cli_progress((double)(n - r->first), (double)(all - r->first),
+                     "%llu/%llu  loss %.4f  scale %s  skip %llu  %.0f/s", n, all, r->shown, scale,
+                     skipped, 1 / r->pace);
+    else
+        fprintf(stderr, "step %llu of %llu: loss %.4f, scale %s, %llu skipped, %.0f %s/s\n", n, all,
+                r->shown, scale, skipped, 1 / r->pace, units[j->info->task]);
+}
+
+void train_show_valid(const train_job *j, double loss, double accuracy, bool best)
+{
+    char right[48] = "";
+    cli_progress_end();
+    if (!isnan(accuracy))
+        snprintf(right, sizeof right, ", %.2f%% right", 100 * accuracy);
+    fprintf(stderr, "step %llu: validation loss %.4f%s%s\n", (unsigned long long)j->about.step,
+            loss, right, best ? ", the best so far" : "");
+}
+
+/* ---- the end ---- */
+
+void train_show_summary(const train_job *j, const train_result *r)
+{
+    const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
+    const train_options *o = &j->o;
+    const uint64_t steps = j->about.step - r->first;
+    char took[48], scale[48];
+    cli_progress_end();
+    printf("%-10s at step %llu of %llu", train_ending_name(r->ending),
+           (unsigned long long)j->about.step, (unsigned long long)o->steps);
+    if (!isnan(r->loss))
+        printf(", loss %.4f", r->loss);
+    if (!isnan(r->accuracy))
+        printf(", %.2f%% right", 100 * r->accuracy);
+    if (!isnan(j->about.best) && j->about.best_step != j->about.step)
+        printf(j->info->task == GS_TASK_CLASSES ? " (best %.2f%% at step %llu)"
+                                                : " (best %.4f at step %llu)",
+               j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
+               (unsigned long long)j->about.best_step);
+    printf("\nsteps      %llu applied, %llu skipped, %llu retried; the scale is %s\n",
+           (unsigned long long)c->applied, (unsigned long long)skipped_of(j),
+           (unsigned long long)c->retried,
+           scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
+    const double stepping = r->seconds - r->phases[TRAIN_VALID];
+    if (steps > 0)
+        printf("speed      %.0f %s/s, %.2f ms per step; %s in all\n", (double)r->items / stepping,
+               units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
+    if (j->comm.size > 1 && steps > 0)
+        printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
+               bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
+    const struct {
+        const char *what, *path;
+    } files[] = {{"log", o->log},
+                 {"csv", o->csv},
+                 {"events", o->tensorboard},
+                 {"report", r->reported ? o->report : NULL}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (files[i].path)
+            printf("%-10s %s\n", files[i].what, files[i].path);
+    if (j->saver && r->saved > 0)
+        printf("saved      %s/step-%08llu.safetensors%s\n", o->checkpoint,
+               (unsigned long long)r->saved,
+               r->ending == TRAIN_STOPPED ? "; --resume goes on from it" : "");
+    else if (r->ending == TRAIN_STOPPED)
+        printf("saved      nothing: there is no --checkpoint\n");
+}
+
+/* ---- the dry run ---- */
+
+int train_dry_run(train_job *j)
+{
+    enum { TRIES = 4 };
+    gs_memory tape = {0};
+    double best = HUGE_VAL;
+    for (int i = 0; i < TRIES; i++) { /* the first two make the arena */
+        const gs_batch *micro;
+        size_t n;
+        gs_error error = {0};
+        gs_train_row row;
+        const double start = gs_clock();
+        gs_status status = gs_loader_next(&micro, &n, j->loader, &error);
+        const int code =
+            ranks_first_error(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
+        if (code != CLI_GO)
+            return code;
+        status = gs_trainer_step(j->trainer, micro, n, &row);
+        if (status != GS_OK)
+            return cli_fail_status(status, gs_context_error(j->ctx));
+        best = fmin(best, gs_clock() - start);
+        tape = row.memory;
+    }
+    double loss, accuracy, validation = 0;
+    if (train_valid_possible(j)) {
+        const double start = gs_clock();
+        const int code = train_validate(j, &loss, &accuracy);
+        if (code != CLI_GO)
+            return code;
+        validation = gs_clock() - start;
+    }
+    const uint64_t left = j->o.steps > j->about.step ? j->o.steps - j->about.step : 0;
+    const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
+    const train_bytes b = train_job_bytes(j, tape);
+    char took[48], sums[5][48];
+    print_job(j);
+    printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
+           bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+           bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),
+           bytes_text(sums[3], b.gradients), bytes_text(sums[4], b.activations));
+    printf("time       about %s: %.2f ms per step on %u threads\n",
+           time_text(took, best * (double)left + validation * times), 1e3 * best,
+           gs_context_threads(j->ctx));
+    return CLI_DONE;
+}

@@ -1,0 +1,92 @@
+/* gemm.h: matrix products of f32, f16 and bf16, and convolutions as matrix products.
+ *
+ * The result is defined to the last bit: it depends neither on the number of threads nor on the
+ * instruction set.
+ */
+#ifndef GRADSCALE_GEMM_H
+#define GRADSCALE_GEMM_H
+
+#include "gradscale/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A convolution's operand: im2col of an array [images][h][w][c], a matrix which is never stored.
+ * Row (image, y, x), of a grid of rows_h by rows_w per image, and column (ky, kx, channel) is
+ *
+ *     array[image][y * stride + ky - pad][x * stride + kx - pad][channel]
+ *
+ * or, where `dgrad` (a transposed convolution), the element whose product with tap (ky, kx) went to
+ * (y, x) of the image:
+ *
+ *     array[image][(y + pad - ky) / stride][(x + pad - kx) / stride][channel]
+ *
+ * and zero outside of the array and where the division leaves a remainder. With x
+ * [images][h][w][ci] and filters w [co][kh][kw][ci], all channels last,
+ *
+ *     y  = im2col(x) w^T                   m images*yh*yw, n co, k kh*kw*ci
+ *     dw = dy^T im2col(x)                  m co, n kh*kw*ci, k images*yh*yw
+ *     dx = im2col(dy, dgrad) w'            m images*h*w, n ci, k kh*kw*co
+ *
+ * where w' is w with its first two axes swapped: {w, .stride = kh*kw*ci, .group = co,
+ * .group_stride = ci}. */
+typedef struct gs_im2col {
+    size_t h, w, c;        /* of the array */
+    size_t rows_h, rows_w; /* of the grid of rows */
+    size_t kh, kw;         /* of the filter */
+    size_t stride, pad;
+    int dgrad;
+} gs_im2col;
+
+/* An operand: it is only read. Row i of the stored matrix begins at data + i * stride; matrix z of
+ * a batch batch_stride * z further on. `transposed`: what is multiplied is the stored matrix's
+ * transpose. */
+typedef struct gs_matrix {
+    const void *data;
+    gs_dtype dtype;
+    size_t stride;       /* elements, at least the length of a row */
+    size_t batch_stride; /* elements; 0: the whole batch shares the matrix */
+    int transposed;
+    size_t group,
+        group_stride;        /* b only: rows come in groups, group_stride elements apart; 0: no */
+    const gs_im2col *im2col; /* data is the array; the stride is not used */
+} gs_matrix;
+
+/* What is written. */
+typedef struct gs_matrix_out {
+    void *data;
+    gs_dtype dtype;
+    size_t stride, batch_stride; /* as above */
+} gs_matrix_out;
+
+/* c = a b + bias + beta c for every matrix of a batch: c is m by n, a m by k, b k by n.
+ *
+ * For each element, k is cut into blocks of GS_GEMM_KC. The products of a block are summed in f32,
+ * in order, with fma; the sums of the blocks are added in order; then the bias is added, then beta
+ * * c by fma, each with one rounding; then the sum is rounded to the type of c. A NaN is written as
+ * the quiet one without sign and payload. So the result is defined to the last bit. */
+enum { GS_GEMM_KC = 384 };
+
+typedef struct gs_gemm {
+    size_t m, n, k;
+    size_t batch; /* matrices, at least 1 */
+    gs_matrix a, b;
+    gs_matrix_out c;
+    float beta;       /* finite; 0: c is not read */
+    const void *bias; /* NULL: none; one per column, or one per row */
+    gs_dtype bias_dtype;
+    int bias_per_row;
+    gs_stats *stats; /* NULL: none; of what is written, added to what is there */
+} gs_gemm;
+
+/* Types are f32, f16 and bf16 in any mixture. c overlaps neither a nor b nor itself. What the stats
+ * count as subnormal and underflow is so in the type of c; they say nothing of sumsq and of where.
+ */
+GS_API gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *gemm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,630 @@
+/* The passes with AVX-512 (F, BW, DQ, VL): 32 elements per round, the rest under masks. A
+ * template; the including source has defined
+ *
+ *     #define KERNEL(name)      the name of a kernel
+ *     #define FAMILY(name)      the name of what makes kernels
+ *     #define FETCH_AHEAD       bytes of software prefetch; 0: none
+ *
+ * Non-temporal stores skip reading the destination's lines first, which makes a pass that
+ * leaves the caches up to twice as fast, and half as fast one that does not. It has no guard:
+ * it is included once per source. */
+
+/* Intel's hardware prefetcher does not cross a 4 KB page, and one core cannot otherwise keep enough
+ * lines in flight. AMD's does, and prefetches of ours are in its way. */
+INLINE void fetch(const void *p)
+{
+    if (FETCH_AHEAD > 0)
+        _mm_prefetch((const char *)((uintptr_t)p + FETCH_AHEAD), _MM_HINT_T0);
+}
+
+/* Every line of so many bytes. */
+INLINE void fetch_all(const void *p, const size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        fetch((const char *)p + i);
+}
+
+/* ---- elementwise: convert, scale, axpy ---- */
+
+INLINE void store_halves(void *dst, __m512i h, size_t n, bool stream)
+{
+    if (stream)
+        _mm512_stream_si512(dst, h);
+    else
+        _mm512_mask_storeu_epi16(dst, first32(n), h);
+}
+
+/* 32 f32 in a and b, the first n of them, go to dst + i. */
+INLINE __m512i store32(void *dst, gs_dtype type, __m512i a, __m512i b, size_t n, bool stream,
+                       __m512i top)
+{
+    if (type == GS_F32) {
+        char *const second = (char *)dst + 64;
+        if (stream) {
+            _mm512_stream_si512(dst, a);
+            _mm512_stream_si512((void *)second, b);
+        } else {
+            _mm512_mask_storeu_epi32(dst, first16(n), a);
+            _mm512_mask_storeu_epi32(second, first16(n < 16 ? 0 : n - 16), b);
+        }
+        return raise(raise(top, a, GS_F32), b, GS_F32);
+    }
+    const __m512i h =
+        _mm512_inserti64x4(_mm512_castsi256_si512(to_half(a, type)), to_half(b, type), 1);
+    store_halves(dst, h, n, stream);
+    return raise(top, h, type);
+}
+
+typedef enum map_op { CONVERT, SCALE } map_op;
+
+INLINE __m512i map32(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n, map_op op,
+                     __m512 factor, bool stream, __m512i top)
+{
+    if (op == SCALE && from == GS_BF16 && to == GS_BF16) {
+        const pair x = widen_bf16(_mm512_maskz_loadu_epi16(first32(n), src));
+        const __m512i h = bf16_products((pair){x.a * factor, x.b * factor});
+        store_halves(dst, h, n, stream);
+        return raise(top, h, GS_BF16);
+    }
+    __m512i a = load16(src, from, first16(n));
+    __m512i b = load16(at(src, 16, from), from, first16(n < 16 ? 0 : n - 16));
+    if (op == SCALE) {
+        a = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), factor));
+        b = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(b), factor));
+    } else if (from == GS_BF16 && to == GS_F32) {
+        a = quiet(a);
+        b = quiet(b);
+    }
+    return store32(dst, to, a, b, n, stream, top);
+}
+
+/* memory: src comes from there, and is prefetched. After streaming, the caller has to fence. */
+INLINE uint32_t map(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n, map_op op,
+                    float by, bool stream, const bool memory)
+{
+    const __m512 factor = _mm512_set1_ps(by);
+    __m512i top = _mm512_setzero_si512();
+    char *d = dst;
+    const char *s = src;
+    const size_t dsize = 32 * gsi_size_of(to), ssize = 32 * gsi_size_of(from);
+
+    if (stream) { /* whole lines only: first up to a line's start */
+        const size_t ahead = (64 - (uintptr_t)dst % 64) % 64 / gsi_size_of(to);
+        const size_t head = ahead < n ? ahead : n;
+        top = map32(d, to, s, from, head, op, factor, false, top);
+        d += head * gsi_size_of(to);
+        s += head * gsi_size_of(from);
+        n -= head;
+        for (; n >= 32; n -= 32, d += dsize, s += ssize) {
+            if (memory)
+                fetch_all(s, ssize);
+            top = map32(d, to, s, from, 32, op, factor, true, top);
+        }
+    }
+    for (; n >= 32; n -= 32, d += dsize, s += ssize) {
+        if (memory)
+            fetch_all(s, ssize);
+        top = map32(d, to, s, from, 32, op, factor, false, top);
+    }
+    if (n > 0)
+        top = map32(d, to, s, from, n, op, factor, false, top);
+    return highest(top, to);
+}
+
+INLINE uint32_t map_memory(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                           map_op op, float by, bool stream)
+{
+    const uint32_t amax = map(dst, to, src, from, n, op, by, stream, true);
+    if (stream)
+        _mm_sfence();
+    return amax;
+}
+
+INLINE __m512i axpy32(float *y, const void *src, gs_dtype from, size_t n, __m512 factor,
+                      __m512i top)
+{
+    const __mmask16 ma = first16(n), mb = first16(n < 16 ? 0 : n - 16);
+    const __m512 xa = _mm512_castsi512_ps(load16(src, from, ma));
+    const __m512 xb = _mm512_castsi512_ps(load16(at(src, 16, from), from, mb));
+    const __m512 ya = _mm512_add_ps(_mm512_maskz_loadu_ps(ma, y), _mm512_mul_ps(factor, xa));
+    const __m512 yb = _mm512_add_ps(_mm512_maskz_loadu_ps(mb, y + 16), _mm512_mul_ps(factor, xb));
+    return store32(y, GS_F32, _mm512_castps_si512(ya), _mm512_castps_si512(yb), n, false, top);
+}
+
+INLINE uint32_t FAMILY(axpy)(void *dst, const void *src, gs_dtype from, size_t n, float by)
+{
+    const __m512 factor = _mm512_set1_ps(by);
+    __m512i top = _mm512_setzero_si512();
+    float *y = dst;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        fetch(y + i);
+        fetch(at(src, i, from));
+        top = axpy32(y + i, at(src, i, from), from, 32, factor, top);
+    }
+    if (i < n)
+        top = axpy32(y + i, at(src, i, from), from, n - i, factor, top);
+    return highest(top, GS_F32);
+}
+
+/* ---- stochastic rounding ---- */
+
+/* Words of 16 consecutive Philox blocks, w[k] holding word k of each. Even and odd blocks go
+ * through the rounds apart, in lanes of 64 bits whose upper half is of no use: a product needs
+ * no blending. */
+INLINE void philox16(__m512i w[4], uint64_t key, uint64_t block)
+{
+    const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
+    const __m512i lane = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), none = _mm512_setzero_si512();
+    __m512i even[4] = {_mm512_add_epi64(_mm512_set1_epi64((long long)block), lane),
+                       _mm512_set1_epi64((long long)(block >> 32)), none, none};
+    __m512i odd[4] = {_mm512_add_epi64(even[0], _mm512_set1_epi64(1)), even[1], none, none};
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; round++) {
+        const __m512i key0 = _mm512_set1_epi32((int)k0), key1 = _mm512_set1_epi32((int)k1);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            __m512i *const c = half ? odd : even;
+            const __m512i p0 = _mm512_mul_epu32(c[0], m0), p1 = _mm512_mul_epu32(c[2], m1);
+            c[0] = _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), c[1], key0, 0x96); /* xor */
+            c[2] = _mm512_ternarylogic_epi32(_mm512_srli_epi64(p0, 32), c[3], key1, 0x96);
+            c[1] = p1;
+            c[3] = p0;
+        }
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+        w[k] = _mm512_mask_blend_epi32(0xAAAA, even[k], _mm512_slli_epi64(odd[k], 32));
+}
+
+/* gsi_narrow with 16 random bits, lane by lane; variable shifts by 32 and more give 0. */
+INLINE __m256i to_f16_sr(__m512i u, __m512i random)
+{
+    const __m512i mag = magnitude(u), one = _mm512_set1_epi32(1), emin = _mm512_set1_epi32(113);
+    const __m512i e = _mm512_max_epi32(_mm512_srli_epi32(mag, 23), one);
+    const __mmask16 normal = _mm512_cmpge_epu32_mask(mag, _mm512_set1_epi32(0x800000));
+    const __m512i fraction = _mm512_and_si512(mag, _mm512_set1_epi32(0x7FFFFF));
+    const __m512i significand =
+        _mm512_mask_or_epi32(fraction, normal, fraction, _mm512_set1_epi32(0x800000));
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i below = _mm512_max_epi32(_mm512_sub_epi32(emin, e), zero);
+    const __m512i left = _mm512_sub_epi32(_mm512_set1_epi32(3), below); /* 16 - cut */
+    const __m512i fixed =
+        _mm512_or_si512(_mm512_sllv_epi32(significand, left),
+                        _mm512_srlv_epi32(significand, _mm512_sub_epi32(zero, left)));
+    const __m512i base = _mm512_slli_epi32(_mm512_max_epi32(_mm512_sub_epi32(e, emin), zero), 10);
+    const __m512i code =
+        _mm512_add_epi32(base, _mm512_srli_epi32(_mm512_add_epi32(fixed, random), 16));
+    const __m512i sign = _mm512_srli_epi32(_mm512_xor_si512(u, mag), 16);
+    const __mmask16 high = _mm512_cmpge_epu32_mask(mag, _mm512_set1_epi32(0x477FE000)); /* 65504 */
+    return _mm256_mask_mov_epi16(_mm512_cvtepi32_epi16(_mm512_or_si512(code, sign)), high,
+                                 to_half(u, GS_F16));
+}
+
+INLINE __m256i to_bf16_sr(__m512i u, __m512i random)
+{
+    const __mmask16 high = _mm512_cmpge_epu32_mask(magnitude(u), _mm512_set1_epi32(0x7F7F0000));
+    const __m512i code = _mm512_srli_epi32(_mm512_add_epi32(u, random), 16);
+    return _mm256_mask_mov_epi16(_mm512_cvtepi32_epi16(code), high, to_bf16(u));
+}
+
+/* The n elements of a random group from its element `skip` on: n + skip <= GSI_RANDOM_GROUP. */
+INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
+                                size_t skip, size_t n, uint64_t seed, uint64_t group, __m256i top)
+{
+    __m512i w[4];
+    philox16(w, seed, group * 16);
+    for (size_t row = 0; row < 8; row++) { /* elements [16 row, 16 row + 16) of the group */
+        const size_t lo = row * 16 > skip ? row * 16 : skip, end = skip + n;
+        const size_t hi = row * 16 + 16 < end ? row * 16 + 16 : end;
+        if (lo >= hi)
+            continue;
+        const __m512i r = row % 2 ? _mm512_srli_epi32(w[row / 2], 16)
+                                  : _mm512_and_si512(w[row / 2], _mm512_set1_epi32(0xFFFF));
+        const __mmask16 lanes = (__mmask16)(first16(hi - row * 16) & ~first16(lo - row * 16));
+        /* Lane k of the row is src[16 row + k - skip]: the lanes before `skip` are masked. */
+        const ptrdiff_t offset = (ptrdiff_t)(row * 16) - (ptrdiff_t)skip;
+        const char *s =
+            (const char *)((uintptr_t)src + (uintptr_t)(offset * (ptrdiff_t)gsi_size_of(from)));
+        uint16_t *d = (uint16_t *)((uintptr_t)dst + (uintptr_t)(offset * 2));
+        const __m512i u = load16(s, from, lanes);
+        const __m256i h = to == GS_F16 ? to_f16_sr(u, r) : to_bf16_sr(u, r);
+        _mm256_mask_storeu_epi16(d, lanes, h);
+        top =
+            _mm256_mask_max_epu16(top, lanes, top, _mm256_and_si256(h, _mm256_set1_epi16(0x7FFF)));
+    }
+    return top;
+}
+
+/* What is kept of 16 magnitudes, above what is cut off, as 16.16 fixed point: of f16 below 2^16. */
+INLINE __m512i fixed_f16(__m512i mag)
+{
+    const __mmask16 normal = _mm512_cmpge_epu32_mask(mag, _mm512_set1_epi32(0x38800000));
+    const __m512i small = _mm512_cvttps_epi32(
+        _mm512_mul_ps(_mm512_castsi512_ps(mag), _mm512_set1_ps(0x1p+40f))); /* of 2^-24 */
+    const __m512i from_zero = _mm512_sub_epi32(mag, _mm512_set1_epi32(112 << 23));
+    return _mm512_mask_slli_epi32(small, normal, from_zero, 3);
+}
+
+/* The upper halves of the lanes of two registers. */
+INLINE __m512i upper_halves(__m512i a, __m512i b)
+{
+    const __m512i odd =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(a, odd, b);
+}
+
+/* 32 elements, a and b, rounded. Large ones, Inf and NaN are rare. */
+INLINE __m512i stochastic32(__m512i a, __m512i b, __m512i random, gs_dtype to)
+{
+    const __m512i low = _mm512_and_si512(random, _mm512_set1_epi32(0xFFFF));
+    const __m512i high = _mm512_srli_epi32(random, 16), raw = upper_halves(a, b);
+    const __m512i large = _mm512_set1_epi16(to == GS_F16 ? 0x477F : 0x7F7F);
+    const __m512i mag = _mm512_and_si512(raw, _mm512_set1_epi16(0x7FFF));
+    if (__builtin_expect(_mm512_cmpge_epu16_mask(mag, large) != 0, 0))
+        return _mm512_inserti64x4(
+            _mm512_castsi256_si512(to == GS_F16 ? to_f16_sr(a, low) : to_bf16_sr(a, low)),
+            to == GS_F16 ? to_f16_sr(b, high) : to_bf16_sr(b, high), 1);
+    if (to == GS_BF16)
+        return upper_halves(_mm512_add_epi32(a, low), _mm512_add_epi32(b, high));
+    const __m512i code = upper_halves(_mm512_add_epi32(fixed_f16(magnitude(a)), low),
+                                      _mm512_add_epi32(fixed_f16(magnitude(b)), high));
+    return _mm512_or_si512(code, _mm512_xor_si512(raw, mag)); /* the sign */
+}
+
+/* A whole group. */
+INLINE __m512i stochastic_whole(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
+                                uint64_t seed, uint64_t group, __m512i top)
+{
+    __m512i w[4];
+    philox16(w, seed, group * 16);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        const void *p = at(src, 32 * i, from);
+        const __m512i a = load16(p, from, 0xFFFF), b = load16(at(p, 16, from), from, 0xFFFF);
+        const __m512i h = stochastic32(a, b, w[i], to);
+        _mm512_storeu_si512(dst + 32 * i, h);
+        top = raise(top, h, to);
+    }
+    return top;
+}
+
+INLINE uint32_t FAMILY(stochastic)(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                   uint64_t seed, uint64_t first)
+{
+    __m256i top = _mm256_setzero_si256();
+    __m512i whole = _mm512_setzero_si512();
+    for (size_t i = 0; i < n;) {
+        const uint64_t group = (first + i) / GSI_RANDOM_GROUP;
+        const size_t skip = (size_t)((first + i) % GSI_RANDOM_GROUP), left = n - i;
+        const size_t rest = GSI_RANDOM_GROUP - skip, count = rest < left ? rest : left;
+        uint16_t *const d = (uint16_t *)dst + i;
+        fetch_all(at(src, i, from), GSI_RANDOM_GROUP * gsi_size_of(from));
+        if (count == GSI_RANDOM_GROUP)
+            whole = stochastic_whole(d, to, at(src, i, from), from, seed, group, whole);
+        else
+            top = stochastic_group(d, to, at(src, i, from), from, skip, count, seed, group, top);
+        i += count;
+    }
+    return highest(raise(whole, _mm512_zextsi256_si512(top), to), to);
+}
+
+/* ---- reductions: check, scan, count ---- */
+
+INLINE uint32_t FAMILY(check)(const void *src, size_t n, gs_dtype type)
+{
+    const size_t per = 64 / gsi_size_of(type); /* elements per vector */
+    __m512i t0 = _mm512_setzero_si512(), t1 = t0, t2 = t0, t3 = t0;
+    size_t i = 0;
+    for (; i + 4 * per <= n; i += 4 * per) {
+        const char *p = at(src, i, type);
+        fetch(p);
+        fetch(p + 64);
+        fetch(p + 128);
+        fetch(p + 192);
+        t0 = raise(t0, _mm512_loadu_si512(p), type);
+        t1 = raise(t1, _mm512_loadu_si512(p + 64), type);
+        t2 = raise(t2, _mm512_loadu_si512(p + 128), type);
+        t3 = raise(t3, _mm512_loadu_si512(p + 192), type);
+    }
+    for (; i < n; i += 16) {
+        const __mmask16 lanes = first16(n - i);
+        const __m512i u =
+            type == GS_F32
+                ? _mm512_maskz_loadu_epi32(lanes, at(src, i, type))
+                : _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(lanes, at(src, i, type)));
+        t0 = raise(t0, u, type);
+    }
+    if (type == GS_F32)
+        t0 = _mm512_max_epu32(_mm512_max_epu32(t0, t1), _mm512_max_epu32(t2, t3));
+    else
+        t0 = _mm512_max_epu16(_mm512_max_epu16(t0, t1), _mm512_max_epu16(t2, t3));
+    return highest(t0, type);
+}
+
+/* acc[k] holds lanes 8k to 8k + 7. */
+INLINE void add_f64(__m512d acc[2], __m512 x)
+{
+    acc[0] = _mm512_add_pd(acc[0], _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    acc[1] = _mm512_add_pd(acc[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+}
+
+/* The rare block: squares in f64. The square of an f32 is exact there, so fma is as good. */
+TARGET static void squares_f64(__m512d acc[4], const void *src, gs_dtype type)
+{
+    for (size_t i = 0; i < GSI_BLOCK; i += 8) {
+        const __m256 x =
+            _mm512_castps512_ps256(_mm512_castsi512_ps(load16(at(src, i, type), type, 0xFF)));
+        const __m512d d = _mm512_cvtps_pd(x);
+        acc[i / 8 % 4] = _mm512_fmadd_pd(d, d, acc[i / 8 % 4]);
+    }
+}
+
+/* 32 elements as f32; *raw raises *top, in the lanes of the type. */
+INLINE pair load32(const void *p, gs_dtype type, __m512i *top, void *saved)
+{
+    const __m512i raw = _mm512_loadu_si512(p);
+    *top = raise(*top, raw, type);
+    if (saved)
+        _mm512_storeu_si512(saved, raw);
+    if (type == GS_BF16)
+        return widen_bf16(raw);
+    if (type == GS_F16) { /* from memory: a half of a register would take a shuffle */
+        const __m256i *const h = p;
+        return (pair){_mm512_cvtph_ps(_mm256_loadu_si256(h)),
+                      _mm512_cvtph_ps(_mm256_loadu_si256(h + 1))};
+    }
+    const __m512i more = _mm512_loadu_si512((const char *)p + 64);
+    *top = raise(*top, more, type);
+    if (saved)
+        _mm512_storeu_si512((char *)saved + 64, more);
+    return (pair){_mm512_castsi512_ps(raw), _mm512_castsi512_ps(more)};
+}
+
+/* A whole block: its squares are added to acc, and where dst is not NULL it is written there, times
+ * factor; saved has room for what that overwrites. Returns its largest magnitude, lane by lane of
+ * the type. */
+INLINE __m512i scan_block(__m512d acc[4], const void *src, gs_dtype type, void *dst, gs_dtype to,
+                          __m512 factor, char *saved)
+{
+    const size_t size = GSI_LANES * gsi_size_of(type);
+    const char *s = src;
+    pair sums = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512i top = _mm512_setzero_si512();
+    for (size_t i = 0; i < GSI_BLOCK; i += GSI_LANES, s += size) {
+        fetch_all(s, size);
+        const pair x = load32(s, type, &top, saved ? saved + i * gsi_size_of(type) : NULL);
+        if (type == GS_F16) { /* whose squares are exact in f32: fma rounds the same */
+            sums.a = _mm512_fmadd_ps(x.a, x.a, sums.a);
+            sums.b = _mm512_fmadd_ps(x.b, x.b, sums.b);
+        } else {
+            sums.a += x.a * x.a;
+            sums.b += x.b * x.b;
+        }
+        if (!dst)
+            continue;
+        const pair y = {x.a * factor, x.b * factor};
+        char *const d = (char *)dst + i * gsi_size_of(to);
+        if (to != GS_F32) {
+            _mm512_storeu_si512(d, narrow32(y, to));
+            continue;
+        }
+        const pair z = in_order(y, type);
+        _mm512_storeu_ps(d, z.a);
+        _mm512_storeu_ps(d + 64, z.b);
+    }
+    if (gsi_sums_in_f32(highest(top, type))) {
+        const pair z = in_order(sums, type);
+        add_f64(acc, z.a);
+        add_f64(acc + 2, z.b);
+    } else {
+        squares_f64(acc, saved ? saved : src, type);
+    }
+    return top;
+}
+
+/* Counts of 16 elements, among which some may not be finite. */
+INLINE __m512i count16(gsi_counts *c, const void *src, size_t i, size_t n, gsi_limits limits,
+                       gs_dtype type, __m512i top)
+{
+    const __m512i inf = _mm512_set1_epi32((int)GSI_F32_INF), none = _mm512_setzero_si512();
+    const __mmask16 lanes = first16(i < n ? n - i : 0);
+    const __m512i mag = magnitude(load16(at(src, i, type), type, lanes));
+    const unsigned bad = _mm512_cmpge_epu32_mask(mag, inf);
+    if (bad) {
+        const unsigned is_inf = _mm512_cmpeq_epu32_mask(mag, inf);
+        c->inf += (uint64_t)__builtin_popcount(is_inf);
+        c->nan += (uint64_t)__builtin_popcount(bad & ~is_inf);
+        if (c->first_bad == n)
+            c->first_bad = i + (size_t)__builtin_ctz(bad);
+    }
+    const unsigned zero = _mm512_mask_cmpeq_epu32_mask(lanes, mag, none);
+    const unsigned low = _mm512_cmplt_epu32_mask(mag, _mm512_set1_epi32((int)limits.underflow));
+    const unsigned sub = _mm512_cmplt_epu32_mask(mag, _mm512_set1_epi32((int)limits.subnormal));
+    c->zero += (uint64_t)__builtin_popcount(zero);
+    c->underflow += (uint64_t)__builtin_popcount(low & ~zero & lanes);
+    c->subnormal += (uint64_t)__builtin_popcount(sub & ~low & lanes);
+
+    return _mm512_max_epu32(top, _mm512_mask_mov_epi32(mag, (__mmask16)bad, none));
+}
+
+/* A limit in the lanes of the type: the codes below it are those of the values below it. */
+INLINE __m512i limit_in(uint32_t limit, gs_dtype type)
+{
+    if (type == GS_F32)
+        return _mm512_set1_epi32((int)limit);
+    uint32_t code = 0;
+    for (uint32_t bit = 0x4000; bit > 0; bit >>= 1)
+        if (gsi_widen(code + bit - 1, gsi_row_of(type)) < limit)
+            code += bit;
+    return _mm512_set1_epi16((short)code);
+}
+
+/* counts[l] += 1 in the lanes of the type where mag < limit. */
+INLINE __m512i add_below(__m512i count, __m512i mag, __m512i limit, gs_dtype type)
+{
+    if (type == GS_F32)
+        return _mm512_mask_sub_epi32(count, _mm512_cmplt_epu32_mask(mag, limit), count,
+                                     _mm512_set1_epi32(-1));
+    return _mm512_mask_sub_epi16(count, _mm512_cmplt_epu16_mask(mag, limit), count,
+                                 _mm512_set1_epi16(-1));
+}
+
+INLINE uint64_t sum_lanes(__m512i x, gs_dtype type)
+{
+    if (type == GS_F32)
+        return (uint64_t)_mm512_reduce_add_epi32(x);
+    const __m512i even = _mm512_and_si512(x, _mm512_set1_epi32(0xFFFF));
+    return (uint64_t)_mm512_reduce_add_epi32(_mm512_add_epi32(even, _mm512_srli_epi32(x, 16)));
+}
+
+/* Whole vectors, all of them finite: false if they are not, and then nothing has been counted. */
+INLINE bool count_span(gsi_counts *c, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+{
+    const __m512i zero = _mm512_setzero_si512(),
+                  limit[3] = {limit_in(1, type), limit_in(limits.underflow, type),
+                              limit_in(limits.subnormal, type)};
+    __m512i below[3] = {zero, zero, zero}, top = zero;
+    const char *p = src, *const end = p + n * gsi_size_of(type);
+    for (; p < end; p += 64) {
+        fetch(p);
+        const __m512i u = _mm512_loadu_si512(p);
+        const __m512i mag =
+            type == GS_F32 ? magnitude(u) : _mm512_and_si512(u, _mm512_set1_epi16(0x7FFF));
+#pragma GCC unroll 3
+        for (int l = 0; l < 3; l++)
+            below[l] = add_below(below[l], mag, limit[l], type);
+        top = type == GS_F32 ? _mm512_max_epu32(top, mag) : _mm512_max_epu16(top, mag);
+    }
+    const uint32_t amax = highest(top, type);
+    if (amax >= GSI_F32_INF)
+        return false;
+    const uint64_t zeros = sum_lanes(below[0], type), low = sum_lanes(below[1], type);
+    const uint64_t under = low > zeros ? low - zeros : 0, sub = sum_lanes(below[2], type);
+    c->zero += zeros;
+    c->underflow += under;
+    c->subnormal += limits.subnormal ? sub - zeros - under : 0;
+    c->amax = amax > c->amax ? amax : c->amax;
+    return true;
+}
+
+INLINE void FAMILY(count)(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
+                          gs_dtype type)
+{
+    enum { SPAN = 1 << 14 }; /* elements: no 16-bit lane overflows */
+    const size_t whole = n / 32 * 32;
+    gsi_counts c = {.first_bad = n};
+    for (size_t i = 0; i < n;) {
+        const size_t left = i < whole ? whole - i : n - i, span = left < SPAN ? left : SPAN;
+        if (i < whole && count_span(&c, at(src, i, type), span, limits, type)) {
+            i += span;
+            continue;
+        }
+        __m512i top = _mm512_setzero_si512();
+        for (const size_t end = i + span; i < end; i += 16)
+            top = count16(&c, src, i, n, limits, type, top);
+        const uint32_t amax = _mm512_reduce_max_epu32(top);
+        c.amax = amax > c.amax ? amax : c.amax;
+    }
+    *out = c;
+}
+
+TARGET static __attribute__((noinline)) void count_bad(gsi_counts *bad, const void *src, size_t i,
+                                                       size_t n, gs_dtype type)
+{
+    gsi_counts part;
+    FAMILY(count)(&part, src, n, (gsi_limits){0}, type);
+    gsi_add_bad(bad, &part, i);
+}
+
+/* Scans src. Where dst is not NULL, src times factor is written there: block by block, so that what
+ * is overwritten is still at hand for the rare block that has to be looked at again. */
+INLINE uint32_t scan_and_scale(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
+                               const void *src, gs_dtype type, size_t n, float by, bool stream)
+{
+    const __m512 factor = _mm512_set1_ps(by);
+    __m512d acc[4] = {_mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd(),
+                      _mm512_setzero_pd()};
+    __m512i top = _mm512_setzero_si512();
+    uint32_t saved[GSI_BLOCK], out[GSI_BLOCK];
+    for (size_t i = 0, count; i < n; i += count) {
+        const void *block = at(src, i, type);
+        char *const d = dst ? (char *)dst + i * gsi_size_of(to) : NULL;
+        __m512i one;
+        count = n - i < GSI_BLOCK ? n - i : GSI_BLOCK;
+        if (count < GSI_BLOCK) { /* zeros add nothing, in any lane */
+            memset(saved, 0, sizeof saved);
+            memcpy(saved, block, count * gsi_size_of(type));
+            block = saved;
+            one = scan_block(acc, block, type, dst ? out : NULL, to, factor, NULL);
+            if (dst)
+                memcpy(d, out, count * gsi_size_of(to));
+        } else if (dst && stream && dst != src) {
+            one = scan_block(acc, block, type, NULL, to, factor, NULL);
+            map(d, to, block, type, count, SCALE, by, true, false);
+        } else if (dst) {
+            one = scan_block(acc, block, type, d, to, factor, (char *)saved);
+            block = saved;
+        } else {
+            one = scan_block(acc, block, type, NULL, to, factor, NULL);
+        }
+        if (dst && __builtin_expect(highest(one, type) >= GSI_F32_INF, 0))
+            count_bad(bad, block, i, count, type);
+        else
+            top = raise(top, one, type);
+    }
+    if (stream)
+        _mm_sfence();
+    double lanes[GSI_LANES];
+    for (int k = 0; k < 4; k++)
+        _mm512_storeu_pd(lanes + 8 * k, acc[k]);
+    uint32_t amax = highest(top, type);
+    if (dst && bad->inf + bad->nan > 0) {
+        bad->amax = amax > bad->amax ? amax : bad->amax;
+        amax = GSI_F32_INF;
+    }
+    *sumsq = gsi_fold(lanes, amax);
+    return amax;
+}
+
+INLINE uint32_t FAMILY(scan)(double *sumsq, const void *src, size_t n, gs_dtype type)
+{
+    return scan_and_scale(NULL, sumsq, NULL, type, src, type, n, 1, false);
+}
+
+INLINE uint32_t FAMILY(unscale)(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
+                                const void *src, gs_dtype from, size_t n, float factor, bool stream)
+{
+    return scan_and_scale(bad, sumsq, dst, to, src, from, n, factor, stream);
+}
+
+INLINE uint32_t FAMILY(convert)(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                                bool stream)
+{
+    return map_memory(dst, to, src, from, n, CONVERT, 1, stream);
+}
+
+INLINE uint32_t FAMILY(scale)(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                              float factor, bool stream)
+{
+    return map_memory(dst, to, src, from, n, SCALE, factor, stream);
+}
+
+/* ---- the kernels ---- */
+
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static TARGET, KERNEL(name), FAMILY(family), GS_##from, GS_##to)
+GS_PASSES(X)
+#undef X
+
+void KERNEL(gsi_pass)(gsi_kernels *k)
+{
+#define X(name, family, from, to) k->pass.GSI_SLOT_##family(from, to) = KERNEL(name);
+    GS_PASSES(X)
+#undef X
+    gsi_exponents_avx512(k);
+}

@@ -1,0 +1,246 @@
+#!/bin/sh
+# gradscale report: the page of good logs, and that bad ones cost a note or an error message.
+. tests/support/shell.sh
+program=$1
+page=$tmp/page.html
+
+log() { set -- "$@" && out=$1 && shift && awk "$@" -f tests/support/log.awk /dev/null >"$tmp/$out.jsonl"; }
+
+# page NAME...: the logs make a page in order.
+page()
+{
+    for name; do
+        shift
+        set -- "$@" "$tmp/$name.jsonl"
+    done
+    rm -f "$page"
+    "$program" report --output "$page" "$@" && awk -f tests/support/html.awk "$page"
+}
+
+# refuses WORDS COMMAND...: exit code 2, nothing on stdout, one line on stderr with these words.
+refuses()
+{
+    words=$1
+    shift
+    "$program" report "$@" >"$tmp/out" 2>"$tmp/err"
+    code=$?
+    cat "$tmp/err"
+    [ $code -eq 2 ] && [ ! -s "$tmp/out" ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] &&
+        grep -qF -- "$words" "$tmp/err"
+}
+
+has() { grep -qF -- "$1" "$page"; }
+says() # WORDS: the verdict, without its tags
+{
+    sed -n '/<section class="verdict"/,/<\/section>/p' "$page" | sed 's/<[^>]*>/ /g; s/  */ /g' >"$tmp/words"
+    cat "$tmp/words"
+    grep -qF -- "$1" "$tmp/words"
+}
+
+# ---- one run ----
+log one -v name="one run" -v precision=fp16 -v scaler=pytorch -v scale=16 -v underflow=0.02 -v skip=20 -v again=15
+check "one run" page one
+for part in '<title>one run</title>' 'lang="en"' 'name="viewport"' 'prefers-color-scheme:dark' '@media print' \
+    'class="skip"' '>Training loss<' '>Validation loss<' '>Validation accuracy<' '>Scale of the loss<' \
+    '>Gradients that underflowed to zero<' '>By layer<' '>Where the gradients lie<' '>Items per second<' \
+    '>Where the time went<' '>Bytes by use<' '>Settings<' '<details class="numbers">' \
+    'step 20, scale 2^16: skipped' 'step 15, scale 2^16: retried' 'fc1.weight' '>FP16<' '>BF16<' \
+    'class="band s0"' '>pytorch</td>' 'cpu test'; do
+    check "it has $part" has "$part"
+done
+check "what underflowed" says "one run 2% of the non-zero gradients underflowed to zero"
+check "and where" says "fc1.weight (2%) and"
+check "what it cost" says "skipped 2 of 40 steps (5%) and retried 2 batches"
+check "nothing to compare with" says "no other run to compare it with"
+check "its tables have the steps" has '<th scope="row">40</th>'
+
+# ---- several ----
+log fp32 -v name=fp32 -v precision=fp32
+log none -v name="fp16 none" -v precision=fp16 -v underflow=0.7 -v loss=1
+log dynamic -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v loss=0.1002 -v scale=12 -v rate=1500
+check "three runs" page fp32 none dynamic
+check "the worst is the headline" says "fp16 none had 70% of its non-zero gradients underflow to zero and ended at 10 times the loss of fp32"
+check "the cost" says "fp16 pytorch ended within 0.2% of fp32"
+check "the choice" says "fp16 pytorch ended at a loss 0.2% above that of fp32, at 1.5 times its speed"
+check "one seed" says "With one seed each"
+check "settings that differ are marked" grep -q '<tr class="differs"><th scope="row">scaler' "$page"
+check "others are not" not grep -q '<tr class="differs"><th scope="row">seed' "$page"
+check "a run without underflow has no map" has "No gradient underflowed in any layer of fp32, fp16 pytorch"
+check "dashes tell the runs apart" has '.s1.line{stroke-dasharray'
+log same -v name="fp16 none" -v precision=fp16 -v underflow=0.0002 -v loss=0.1001
+check "two that are alike" page fp32 same
+check "it says so" says "It made no difference: all came within 0.1% of fp32"
+awk '/"step":21,/ { exit } 1' "$tmp/same.jsonl" >"$tmp/half.jsonl"
+check "one that is half way" page fp32 half
+check "is compared at the same step" says "It made no difference: all came within 0.1% of fp32"
+check "and said to go on" says "1 of the runs has not ended"
+awk '/"step":21,/ { exit } 1' "$tmp/none.jsonl" >"$tmp/half.jsonl"
+check "a bad one" page fp32 half
+check "stands where it does" says "10 times the loss of fp32 after as many steps"
+check "without fp32" page none dynamic
+check "the best is the measure" says "ended best of these; there is no fp32 run to compare them with"
+for seed in 1 2 3; do
+    log a$seed -v name="fp32 seed $seed" -v seed=$seed -v loss=0.$seed
+    log b$seed -v name="fp16 seed $seed" -v precision=fp16 -v seed=$seed -v loss=0.${seed}03
+done
+check "several seeds" page a1 a2 a3 b1 b2 b3
+check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
+check "and more than one" not says "With one seed each"
+awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
+check "a loss that is not finite" page fp32 nan
+check "is the headline" says "fp16 none did not end with a finite loss"
+sed 's/"loss":[0-9.e-]*/"loss":-1/' "$tmp/fp32.jsonl" >"$tmp/negative.jsonl"
+sed 's/"loss":[0-9.e-]*/"loss":-2/; s/fp32/fp16/g' "$tmp/fp32.jsonl" >"$tmp/below.jsonl"
+check "losses below zero" page negative below
+check "are not measured by ratios" says "a loss that cannot be compared with that of fp32"
+many=$(for i in $(seq 40); do echo one; done)
+check "forty runs" page $many
+check "its title" "$program" report --output "$page" --title "A <b> & 'c'" "$tmp/one.jsonl"
+check "is escaped" has '<h1>A &lt;b&gt; &amp; &#39;c&#39;</h1>'
+
+# ---- what is missing is said to be ----
+log bare -v bare=1
+check "steps only" page bare
+check "its name is the file's" has '<h1>bare.jsonl</h1>'
+check "no telemetry" says "Not known"
+check "no validation" says "goes by the training loss"
+check "it has not ended" says "It has not ended"
+head -n 1 "$tmp/one.jsonl" >"$tmp/begun.jsonl"
+check "no step yet" page begun
+check "it says so" says "No step has been logged yet"
+check "with one that has steps" page begun one
+echo '{"step":1}' >"$tmp/least.jsonl"
+check "a step and nothing else" page least
+echo '{"event":"end"}' >"$tmp/end.jsonl"
+check "an end and nothing else" page end
+echo '{"event":"of another version","x":[{}]}' >"$tmp/newer.jsonl"
+check "an event that is not known" page newer
+
+# ---- a job that runs, was killed, was resumed ----
+head -c -20 "$tmp/one.jsonl" >"$tmp/cut.jsonl"
+check "an unfinished last line" page cut
+check "is told" has "the last line is not finished"
+{ cat "$tmp/bare.jsonl"; echo '{"event":"resume","step":30,"from":"x"}'; sed -n '31,$p' "$tmp/bare.jsonl"; } >"$tmp/resumed.jsonl"
+check "a resumed run" page resumed
+check "its later steps count" has "resumed 1 time; 10 steps were repeated"
+check "once" grep -q '<td>40 so far</td>' "$page"
+awk 'NR > 30 { sub(/"loss":[^,]*/, "\"loss\":777") } 1' "$tmp/bare.jsonl" >"$tmp/first.jsonl"
+{ cat "$tmp/first.jsonl"; echo '{"event":"resume","step":30}'; sed -n '31,$p' "$tmp/bare.jsonl"; } >"$tmp/void.jsonl"
+check "what is void" page void
+check "is not drawn" not has ">777<"
+sed 's/<li>.*//' "$page" >"$tmp/void.html"
+page resumed >/dev/null
+sed 's/<li>.*//; s/resumed.jsonl/void.jsonl/g' "$page" >"$tmp/resumed.html"
+check "nor counted" cmp "$tmp/void.html" "$tmp/resumed.html"
+
+# ---- damaged logs ----
+{
+    cat "$tmp/one.jsonl"
+    printf '%s\n' 'not json' '{"step":' '[1,2]' '"step"' '7' '{"step":-1}' '{"step":1.5}' '{"step":"9"}' \
+        '{"step":1e300}' '{"step":null}' '{"loss":1}' '{"event":7}' '{"event":"valid"}' '{"event":"layers","step":50}' \
+        '{"event":"layers","step":1,"layers":[]}' '{"event":"exponents","step":50,"layers":{}}' '{"event":"resume"}' '{"event":"resume","step":-3}' \
+        '{"step":99,"loss":1e999}'
+    printf '\000\001\377\376\n\033[31m\n'
+} >"$tmp/damaged.jsonl"
+check "a damaged log" page damaged
+check "its lines are counted" has "21 could not be read and are left out"
+check "and nothing else changes" has '<th scope="row">40</th>'
+printf '%s\n' '{"step":41,"loss":NaN,"scale":Infinity,"amax":-Infinity,"verdict":"NaN"}' >>"$tmp/one.jsonl"
+check "NaN and Infinity as others write them" page one
+check "are no damage" not has "could not be read"
+check "but no number either" has "1 steps have no finite loss"
+{
+    sed '$d' "$tmp/one.jsonl"
+    printf '%s\n' '{"step":50,"loss":1e308,"scale":1e-320,"underflow":7,"items_per_s":1e308,"reruns":1e30,"verdict":7}' \
+        '{"step":51,"loss":-1e308,"scale":-4,"underflow":-1,"items_per_s":-5,"reruns":-3,"verdict":{}}' \
+        '{"step":9007199254740992,"loss":[1],"scale":"x","underflow":{},"items_per_s":true}' \
+        '{"event":"valid","step":60,"loss":-1e308,"accuracy":1e308}' '{"event":"valid","step":61,"loss":1e308}' \
+        '{"event":"layers","step":60,"layers":[7,{},{"name":7,"flushed":1},{"name":"x"},{"name":"x","flushed":2},{"name":"","flushed":1}]}' \
+        '{"event":"exponents","step":60,"scale":-1,"half":7,"layers":[7,{"name":"y","first":1e9,"counts":[1]},{"name":"z","first":-5,"counts":["x",-1,1e308,null,3]},{"name":"w","first":0,"counts":7}]}' \
+        '{"event":"run","name":7,"config":7,"memory":{"weights":-1e308,"x":"y","z":[]},"machine":[],"parameters":"many"}' \
+        '{"event":"end","status":7,"seconds":"long","phases":{"forward":-1,"backward":1e308,"scan":null}}'
+} >"$tmp/odd.jsonl"
+check "wrong types and huge numbers" page odd
+check "are no numbers" has "not finite"
+check "leave no NaN in the drawing" not grep -qE '="[^"]*(nan|inf)' "$page"
+evil='</title><script>alert(1)</script><!--]]>&quot;\"\u0000' # the NUL makes a line no JSON
+log script -v name='<script>alert(1)</script>\\u001b[31m\\u202e\\u009b' -v precision='\\"><img src=x onerror=1>'
+sed 's/fc1.weight/<svg onload=x>\&amp;/g' "$tmp/script.jsonl" >"$tmp/evil.jsonl"
+printf '{"event":"run","name":"%s"}\n' "$evil" >>"$tmp/evil.jsonl"
+printf '{"event":"layers","step":41,"layers":[{"name":"a\\nb\\tc","flushed":1}]}\n' >>"$tmp/evil.jsonl"
+check "names that are code" page evil
+check "of one line" has "a?b?c"
+check "are text" has '&lt;script&gt;alert(1)&lt;/script&gt;?[31m??'
+check "of layers too" has '&lt;svg onload=x&gt;&amp;amp;'
+{ cat "$tmp/bare.jsonl"; printf '{"step":41,"loss":1,"x":"'; head -c 17000000 /dev/zero | tr '\0' x; printf '"}\n'; } >"$tmp/long.jsonl"
+check "a line of 17 MB" page long
+check "is no line" has "1 could not be read"
+awk 'BEGIN { printf "{\"event\":\"layers\",\"step\":1,\"layers\":["; for (i = 0; i < 5000; i++) printf "%s{\"name\":\"layer.%d\",\"flushed\":0.%04d}", i ? "," : "", i, i; print "]}" }' >"$tmp/layers.jsonl"
+check "5000 layers" page layers
+awk 'BEGIN { for (i = 0; i < 3000; i++) printf "["; print "" }' >>"$tmp/layers.jsonl"
+check "nested deeply" page layers
+
+awk 'BEGIN { for (i = 0; i < 100000; i++) x = x "long"; printf "{\"event\":\"layers\",\"step\":1,\"layers\":["
+    for (i = 0; i < 9; i++) printf "%s{\"name\":\"%s%d\",\"flushed\":0.5}", i ? "," : "", x, i; print "]}" }' >"$tmp/names.jsonl"
+check "names of 400 kB" page names
+check "are none" test "$(wc -c <"$page")" -lt 50000
+
+# One character in every fifth line is another one.
+spoil()
+{
+    awk -v seed=$1 'BEGIN { srand(seed); odd = "{}[]\",:-+.eE019 <&\\n\033\377" }
+        rand() < 0.2 { p = int(rand() * length($0)); c = substr(odd, 1 + int(rand() * length(odd)), 1)
+            $0 = substr($0, 1, p) c substr($0, p + 2) } 1' "$tmp/fp32.jsonl" >"$tmp/spoiled.jsonl"
+    page spoiled
+}
+n=15
+is_long && n=500
+for seed in $(seq $n); do
+    check "spoiled with seed $seed" spoil $seed
+done
+
+# ---- many steps ----
+n=50000
+is_long && n=1000000
+log many -v name=many -v bare=1 -v steps=$n -v skip=7
+check "$n steps" page many
+check "make a small page" test "$(wc -c <"$page")" -lt 150000
+check "that counts them all" says "skipped $((n / 7)) of $n steps"
+
+# ---- files ----
+printf '' >"$tmp/empty.jsonl"
+head -c 5000 "$program" >"$tmp/binary.jsonl"
+echo old >"$tmp/old.html"
+check "no log" refuses "F.jsonl" --output "$tmp/old.html"
+check "missing" refuses "no.jsonl: cannot be opened" --output "$tmp/old.html" "$tmp/no.jsonl"
+check "a folder" refuses "cannot be read" --output "$tmp/old.html" "$tmp"
+check "empty" refuses "is empty" --output "$tmp/old.html" "$tmp/empty.jsonl"
+check "binary" refuses "binary.jsonl: is not a log" --output "$tmp/old.html" "$tmp/binary.jsonl"
+check "a good and a bad one" refuses "is not a log" --output "$tmp/old.html" "$tmp/one.jsonl" "$tmp/binary.jsonl"
+check "no end of it" refuses "/dev/zero: is not a log" --output "$tmp/old.html" /dev/zero
+check "onto the log" refuses "would overwrite" --output "$tmp/./one.jsonl" "$tmp/one.jsonl"
+check "nowhere" refuses "--output" --output "$tmp/no/r.html" "$tmp/one.jsonl"
+check "onto a folder" refuses "--output" --output "$tmp" "$tmp/one.jsonl"
+full() { # the disk is full: exit code 1, an error message, no file left beside
+    ( ulimit -f 8 2>/dev/null; trap '' XFSZ; "$program" report --output "$tmp/old.html" "$tmp/one.jsonl" 2>"$tmp/err" )
+    [ $? -eq 1 ] && cat "$tmp/err" && grep -q 'cannot be written: File too large' "$tmp/err" &&
+        [ "$(ls "$tmp" | grep -c 'old.html')" -eq 1 ]
+}
+check "a full disk" full
+check "the old report is there still" grep -qx old "$tmp/old.html"
+ln -s old.html "$tmp/link.html"
+check "through a link" "$program" report --output "$tmp/link.html" "$tmp/one.jsonl"
+check "which stays one" test -L "$tmp/link.html"
+check "to the new page" grep -q '</html>' "$tmp/old.html"
+check "to a device" "$program" report --output /dev/null "$tmp/one.jsonl"
+check "which stays one, too" test -c /dev/null
+check "no file left behind" not ls "$tmp"/*.part
+# A file that must not grow is an error like a full disk, and leaves nothing.
+no_room()
+{
+    log room && mkdir "$tmp/tight" && (ulimit -f 1 && exec "$program" report --output "$tmp/tight/page.html" "$tmp/room.jsonl") 2>"$tmp/err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'page.html cannot be written: File too large$' "$tmp/err" && [ -z "$(ls "$tmp/tight")" ]
+}
+check "a file too large" no_room
+finish

@@ -1,0 +1,36 @@
+# For scripts of checks: `. tests/support/shell.sh`, then check WHAT COMMAND..., at the end `finish`.
+# $tmp is a folder that goes with the script. A check that fails shows the command's output. What cannot be
+# checked here is named: skip WHAT WHY.
+. tests/support/counts.sh
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+passed=0 failed=0 skipped=0
+
+check()
+{
+    what=$1
+    shift
+    if "$@" >"$tmp/.check" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED $what"
+        sed 's/^/  /' "$tmp/.check"
+    fi
+}
+
+skip()
+{
+    skipped=$((skipped + 1))
+    echo "SKIPPED $1: $2"
+}
+
+not() { ! "$@"; }
+is_long() { [ "${GS_LONG:-0}" != 0 ]; }
+
+finish()
+{
+    closing $passed $failed $skipped
+    [ "$failed" -eq 0 ] && [ $((passed + skipped)) -gt 0 ]
+}

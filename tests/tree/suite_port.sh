@@ -1,0 +1,68 @@
+#!/bin/sh
+# The same bits everywhere. tests/port/hash.c prints one hash of every preset, optimizer and kernel; it must be
+# the same on other architectures (in an emulator), with another C library, and on Windows (under Wine). Those
+# are for the long run: they need the compilers of scripts/deps.sh port. What would compute in a wider type does
+# not compile.
+. tests/support/shell.sh
+make=${MAKE:-make}
+
+# ---- arithmetic that rounds twice is refused ----
+
+core() { find src/base src/num src/kernel src/scaler src/optim src/comm src/engine -name '*.c' | sort; }
+if [ "$(uname -m)" = x86_64 ]; then
+    names_the_flag()
+    {
+        gcc -mfpmath=387 -std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -fsyntax-only "$1" 2>"$tmp/said" && return 1
+        grep -qe '-msse2 -mfpmath=sse' "$tmp/said"
+    }
+    for source in $(core | grep -v '^src/kernel/cpu\.c$'); do # that has no arithmetic
+        check "x87: $source" names_the_flag "$source"
+    done
+else
+    skip x87 "it is of x86"
+fi
+
+# ---- here ----
+
+hash() { sed -n 's/^all *//p' "$1"; }
+"$BUILD/tests/port_hash" >"$tmp/here" 2>"$tmp/said"
+check "runs here" test $? = 0
+cat "$tmp/said"
+check "prints a hash" test "$(hash "$tmp/here" | wc -c)" = 17
+
+if ! is_long || [ -n "${SAN:-}" ] || [ "${CC:-gcc}" != gcc ]; then
+    skip "other machines" "it is for GS_LONG=1, gcc and no sanitizer; make test-port runs it alone"
+    finish
+    exit
+fi
+
+# ---- elsewhere: NAME COMPILER RUN FLAGS... ----
+
+jobs=$(nproc 2>/dev/null || echo 2)
+export WINEDEBUG=-all WINEPREFIX="$tmp/wine"
+elsewhere()
+{
+    name=$1 cc=$2 run=$3
+    shift 3
+    if ! command -v "$cc" >/dev/null || ! { [ "$run" = env ] || command -v $run >/dev/null; }; then
+        skip "$name" "no $cc or no $run (scripts/deps.sh port)"
+        return
+    fi
+    ar=${cc%-gcc*}-ar
+    command -v "$ar" >/dev/null || ar=ar
+    program=build-$cc/tests/port_hash
+    check "$name builds" $make -s -j$jobs TRAIN= MPICC= CC="$cc" AR="$ar" LDFLAGS=-static "$@" $program
+    [ ! -e $program.exe ] || program=$program.exe
+    $run $program 2>"$tmp/said" | tr -d '\r' >"$tmp/there"
+    cat "$tmp/said"
+    check "$name: the same bits" diff "$tmp/here" "$tmp/there"
+}
+elsewhere musl musl-gcc env
+elsewhere AArch64 aarch64-linux-gnu-gcc qemu-aarch64
+elsewhere RISC-V riscv64-linux-gnu-gcc qemu-riscv64
+elsewhere armhf arm-linux-gnueabihf-gcc qemu-arm
+elsewhere ppc64le powerpc64le-linux-gnu-gcc qemu-ppc64le
+elsewhere s390x s390x-linux-gnu-gcc qemu-s390x # big-endian
+elsewhere i686 i686-linux-gnu-gcc qemu-i386
+elsewhere Windows x86_64-w64-mingw32-gcc-posix /usr/lib/wine/wine64
+finish

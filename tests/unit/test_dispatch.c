@@ -1,0 +1,64 @@
+/* The table of kernels: every row of every list is there, and each level of the ladder overrides
+ * what is below it. */
+#include "levels.h"
+#include "test.h"
+
+#include "kernel/context.h"
+
+static int differs(const void *a, const void *b, size_t bytes) { return memcmp(a, b, bytes) != 0; }
+
+static void test_complete(void)
+{
+    for (unsigned cpu = 0; cpu < 1u << GS_CPU_COUNT; cpu++) {
+        gsi_kernels k;
+        if ((cpu_levels() & cpu) != cpu)
+            continue;
+        gsi_kernels_init(&k, cpu);
+#define X(name, family, from, to) CHECK(k.pass.GSI_SLOT_##family(from, to) != NULL);
+        GS_KERNELS(X)
+#undef X
+#define X(name, family, from, to) CHECK(k.optim.GSI_SLOT_##family(from, to) != NULL);
+        GS_OPTIM_KERNELS(X)
+#undef X
+#define X(name, family) CHECK(k.rows.name != NULL);
+        GS_ROW_KERNELS(X)
+#undef X
+        for (int a = 0; a < GSI_TYPES; a++)
+            for (int b = 0; b < GSI_TYPES; b++)
+                CHECK(k.gemm[a][b] && (k.gemm[a][b]->cpu & cpu) == k.gemm[a][b]->cpu);
+    }
+}
+
+static void test_levels(void)
+{
+    gsi_kernels below, one;
+    gsi_kernels_init(&below, 0);
+    for (unsigned cpu = 1; cpu < 1u << GS_CPU_COUNT; cpu <<= 1) {
+        if (!(cpu_levels() & cpu))
+            continue;
+        gsi_kernels_init(&one, cpu);
+        CHECK_MSG(differs(&one.pass, &below.pass, sizeof one.pass), "%s", gs_cpu_name(cpu));
+        CHECK_MSG(differs(&one.optim, &below.optim, sizeof one.optim), "%s", gs_cpu_name(cpu));
+        CHECK_MSG(differs(&one.rows, &below.rows, sizeof one.rows) || cpu == GS_CPU_NEON, "%s",
+                  gs_cpu_name(cpu));
+        CHECK_MSG(one.gemm[GS_F32][GS_F16]->cpu == cpu, "%s", gs_cpu_name(cpu));
+        below = one;
+    }
+    gsi_kernels_init(&one, cpu_levels()); /* the highest has its say */
+    CHECK(one.gemm[GS_F32][GS_F32] == below.gemm[GS_F32][GS_F32]);
+    CHECK(!differs(&one.optim, &below.optim, sizeof one.optim));
+}
+
+static void test_mask(void)
+{
+    gs_context *ctx;
+    const gs_config config = {.size = sizeof config, .threads = 1, .without_cpu = ~0u};
+    CHECK(gs_context_create(&ctx, &config, NULL) == GS_OK);
+    gsi_kernels reference;
+    gsi_kernels_init(&reference, 0);
+    CHECK(gs_context_cpu(ctx) == 0);
+    CHECK(!differs(&ctx->kernels, &reference, sizeof reference));
+    gs_context_free(ctx);
+}
+
+TESTS({"complete", test_complete}, {"levels", test_levels}, {"mask", test_mask})
