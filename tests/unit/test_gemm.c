@@ -27,18 +27,26 @@ static uint32_t draw(void)
 static size_t below(size_t n) { return draw() % n; }
 static bool one_in(size_t n) { return below(n) == 0; }
 
-/* ThreadSanitizer makes the plain loops thirty times slower, and looks at threads only. */
+/* ThreadSanitizer makes the plain loops thirty times slower and looks at threads only; an emulator
+ * (RUN: tests/support/run.sh) is as slow, and runs a part of what the machine it runs on does. */
 #if defined(__SANITIZE_THREAD__)
-enum { LESS = 20 };
+enum { CHECKED_THREADS = 1 };
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-enum { LESS = 20 };
+enum { CHECKED_THREADS = 1 };
 #else
-enum { LESS = 1 };
+enum { CHECKED_THREADS = 0 };
 #endif
 #else
-enum { LESS = 1 };
+enum { CHECKED_THREADS = 0 };
 #endif
+
+/* One case in how many is run. */
+static size_t less(void)
+{
+    const char *run = getenv("RUN");
+    return CHECKED_THREADS || (run != NULL && *run != '\0' && !test_long()) ? 20 : 1;
+}
 
 /* ---- arrays between unmapped pages ---- */
 
@@ -251,7 +259,7 @@ static void test_small(void)
     for (size_t m = 1; m <= 40; m++)
         for (size_t n = 1; n <= 40; n++)
             for (size_t k = 1; k <= 40; k++) {
-                if (below(LESS) > 0)
+                if (below(less()) > 0)
                     continue;
                 const product p = draw_product(m, n, k, 1, (values)below(VALUE_KINDS));
                 if (test_long())
@@ -264,7 +272,7 @@ static void test_small(void)
 static void test_large(void)
 {
     open_machines();
-    for (size_t i = 0; i < (test_long() ? 2000 : 60) / LESS; i++) {
+    for (size_t i = 0; i < (test_long() ? 2000 : 60) / less(); i++) {
         const size_t m = 1 + below(90), n = 1 + below(150), k = 1 + below(one_in(3) ? 2000 : 400);
         check_on_one(draw_product(m, n, k, 1, (values)below(VALUE_KINDS)));
     }
@@ -278,7 +286,7 @@ static void test_large(void)
 static void test_long_k(void)
 {
     open_machines();
-    for (size_t i = 0; i < 4 / (LESS > 1 ? 4 : 1); i++) {
+    for (size_t i = 0; i < 4 / (less() > 1 ? 4 : 1); i++) {
         const size_t m = 1 + below(60), n = 1 + below(70), k = 9000 + below(500);
         check_product(draw_product(m, n, k, 1, MODEST), 0, machine_count);
         check_product(draw_product(300, 33, 3 * GSI_KC + below(3), 1, LARGE), 0, machine_count);
@@ -318,7 +326,7 @@ static void test_split(void)
 static void test_batch(void)
 {
     open_machines();
-    for (size_t i = 0; i < 150 / LESS; i++)
+    for (size_t i = 0; i < 150 / less(); i++)
         check_on_one(draw_product(1 + below(40), 1 + below(40), 1 + below(70), 2 + below(8),
                                   (values)below(VALUE_KINDS)));
 }
@@ -587,7 +595,7 @@ static void test_long_convolution(void)
 static void test_convolution(void)
 {
     open_machines();
-    for (size_t i = 0; i < (test_long() ? 2000 : 100) / LESS; i++)
+    for (size_t i = 0; i < (test_long() ? 2000 : 100) / less(); i++)
         check_conv();
 }
 
@@ -649,7 +657,7 @@ static void test_callers_threads(void)
 static void test_serial(void)
 {
     open_machines();
-    for (size_t i = 0; i < 60 / LESS; i++) {
+    for (size_t i = 0; i < 60 / less(); i++) {
         const bool wide = one_in(4);
         const size_t tall = one_in(4) ? 400 : 60;
         const size_t m = 1 + below(wide ? GSI_SKINNY_ROWS + 1 : tall),
