@@ -154,9 +154,9 @@ static void *worker(void *arg)
     gsi_pool *pool = me->pool;
     for (unsigned seen = 0;;) {
         await(pool, has_work, seen);
+        seen = atomic_load(&pool->generation); /* before quit, which is set before the last one */
         if (atomic_load(&pool->quit))
             return NULL;
-        seen = atomic_load(&pool->generation);
         if (!enter(pool))
             continue;
         share_indices(pool, me->number);

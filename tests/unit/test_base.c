@@ -468,6 +468,19 @@ static void test_pool_comes_and_goes(void)
     tear_down(&f);
 }
 
+/* A worker that is late for its last loop meets the end of the pool there. */
+static void test_pool_ends_while_workers_wake(void)
+{
+    gsi_heap heap;
+    gsi_heap_init(&heap, NULL);
+    for (unsigned i = 0; i < 3000; i++) {
+        gsi_pool *pool;
+        CHECK(gsi_pool_create(&pool, &heap, 2 + i % 3) == GS_OK);
+        run_and_check(gsi_pool_parallel(pool), 2);
+        gsi_pool_free(pool);
+    }
+}
+
 /* In a process with no room for stacks the threads that did start end again. */
 static void test_pool_without_threads(void)
 {
@@ -589,5 +602,6 @@ TESTS({"statuses", test_statuses}, {"version", test_version}, {"errors", test_er
       {"pool_nested", test_pool_nested}, {"pool_shared_by_callers", test_pool_shared_by_callers},
       {"pool_many_small_loops", test_pool_many_small_loops},
       {"pool_comes_and_goes", test_pool_comes_and_goes},
+      {"pool_ends_while_workers_wake", test_pool_ends_while_workers_wake},
       {"pool_without_threads", test_pool_without_threads}, {"philox", test_philox},
       {"random_u16", test_random_u16}, {"random_is_uniform", test_random_is_uniform})
