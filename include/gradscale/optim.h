@@ -185,7 +185,8 @@ typedef struct gs_optim_report {
                            Inf there */
 } gs_optim_report;
 
-/* One step: scan, gs_step_end, act. report may be NULL. */
+/* One step: scan, gs_step_end, act. report may be NULL. Where gs_step_unscale was called it was for
+ * all gradients, or this is GS_ESTATE. */
 GS_API gs_status gs_optim_step(gs_optim *optim, gs_step *step, gs_scaler *scaler,
                                gs_optim_report *report);
 

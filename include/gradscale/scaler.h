@@ -333,9 +333,12 @@ GS_API void gs_step_merge(gs_step *into, const gs_step *from);
  *   the same list again    GS_OK, nothing is done: the same data, counts, types and destinations
  *   an overlap             GS_ESTATE, names the tensor: it would be scanned or unscaled twice. Seen
  *                          if it meets one of the GS_STEP_SPANS largest spans of memory that were
- *                          given before, where tensors side by side are one span
+ *                          given before, where tensors side by side are one span and each row of a
+ *                          strided view is one
  *   too many lists         GS_ESTATE: more than GS_STEP_LISTS different ones
- *   too small a scale      GS_ERANGE: 1 / scale overflows f32. The step's reason then is INF
+ *   after gs_step_end      GS_ESTATE: these are gradients of another batch, begin its step
+ *   a scale too small      GS_ERANGE: 1 / scale overflows f32 or is below its normal numbers. If
+ *   or too large           nothing else is reported, the step's reason is INF
  *
  * So a buffer serves one list per step. To use it for several, unscale with gs_tensors_scale and
  * report to gs_step_scan_unscaled. A call that fails changes neither the step nor the gradients;

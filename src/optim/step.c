@@ -10,6 +10,21 @@
 
 #include <math.h>
 
+/* With a list left out, gradients in two units would be taken for one, an Inf among them for none.
+ */
+static gs_status check_all_unscaled(const gs_optim *o, const gs_step *step)
+{
+    uint64_t held = 0;
+    for (size_t t = 0; t < o->n; t++)
+        held += o->grads[t].count;
+    if (step->given.lists > 0 && step->stats.elements < held)
+        return gsi_fail(&o->ctx->error, GS_ESTATE,
+                        "the step has unscaled %llu elements of gradients, and the optimizer has "
+                        "%llu: unscale all of them or none",
+                        (unsigned long long)step->stats.elements, (unsigned long long)held);
+    return GS_OK;
+}
+
 gs_status gs_optim_scan(gs_optim *o, gs_step *step)
 {
     gs_stats stats;
@@ -18,7 +33,7 @@ gs_status gs_optim_scan(gs_optim *o, gs_step *step)
     if (!gsi_step_made(step))
         return gsi_step_version(step, &o->ctx->error);
     if (step->unscaled) /* gs_step_unscale has scanned them; now they are in other units */
-        return GS_OK;
+        return check_all_unscaled(o, step);
     const gs_status status = gs_tensors_scan(o->ctx, o->grads, o->n, &stats);
     if (status == GS_OK)
         gs_step_scan(step, &stats);

@@ -56,12 +56,14 @@ static void explain_overflow(char *text, size_t size, const gs_scaler *s, const 
     const char *what = s->streak.reason == GS_REASON_NAN ? "NaN" : "infinite";
     const double now = gs_scaler_scale(s);
     char row[32];
-    if (!(1 / now <= 0x1.fffffep+127)) {
-        snprintf(
-            text, size,
-            "the scale is %g, too small to be undone: 1 / scale overflows f32, %s not applied; "
-            "set a higher scale, or lowest",
-            now, times(row, s->streak.steps));
+    if (!(1 / now <= 0x1.fffffep+127) || !(1 / now >= 0x1p-126)) {
+        const bool small = now < 1;
+        snprintf(text, size,
+                 "the scale is %g, too %s to be undone: 1 / scale %s f32, %s not applied; set a "
+                 "%s scale, or %s",
+                 now, small ? "small" : "large", small ? "overflows" : "underflows",
+                 times(row, s->streak.steps), small ? "higher" : "lower",
+                 small ? "lowest" : "highest");
         return;
     }
     /* Inf - Inf and 0 * Inf are NaN, so one NaN proves nothing; the same over many scales does. */

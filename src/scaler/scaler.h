@@ -76,7 +76,8 @@ void gsi_restart(gs_scaler *s); /* to before the first step */
 /* ---- report.c ---- */
 
 double gsi_next_scale(const gs_scaler *s);      /* of the rerun, or of the next batch */
-bool gsi_inverse_fits_f32(const gs_step *step); /* else nothing can be unscaled */
+bool gsi_inverse_fits_f32(const gs_step *step); /* else the scale is too small to be undone */
+bool gsi_can_unscale(const gs_step *step);      /* it is not too large either */
 
 /* ---- step.c ---- */
 

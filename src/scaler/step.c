@@ -42,8 +42,8 @@ static gs_reason reason_of(const gs_step *step)
         return GS_REASON_USER;
     if (step->forward)
         return GS_REASON_FORWARD;
-    if (!step->looked && gsi_inverse_fits_f32(step)) /* else nothing could be unscaled */
-        return GS_REASON_NO_GRADS;
+    if (!step->looked) /* perhaps because nothing could be unscaled */
+        return gsi_can_unscale(step) ? GS_REASON_NO_GRADS : GS_REASON_INF;
     if (step->stats.inf || (step->flagged && !step->stats.nan) || overflows_unscaled(step))
         return GS_REASON_INF;
     return step->stats.nan ? GS_REASON_NAN : GS_REASON_FINE;

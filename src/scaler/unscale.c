@@ -1,10 +1,10 @@
 /* gs_step_unscale: lists of gradients, each unscaled once.
  *
  *  (1) A list is known by a 64-bit hash over data, count and type of its tensors and destinations.
- *  (2) given.begin..end are memory of the tensors given so far, and nothing else: a list that meets
- *      it would be scanned or unscaled twice. Where there are more than fit, the largest are
- *      kept, and strided views are not; so an overlap may be missed, but interleaved parameter
- *      groups are never refused.
+ *  (2) given.begin..end are memory of the tensors given so far, row by row of a view, and nothing
+ *      else: a list that meets it would be scanned or unscaled twice. Where there are more than fit,
+ *      the largest are kept; so an overlap may be missed, but interleaved parameter groups are never
+ *      refused.
  *  (3) A call that fails has changed nothing: a list is checked as a whole before it is touched. */
 #include "scaler/scaler.h"
 
@@ -46,21 +46,38 @@ static bool is_repeat(const gs_step *step, uint64_t hash)
 
 /* ---- which memory ---- */
 
-static uint64_t end_of(const gs_tensor *x)
+/* Memory without gaps: a tensor, or a row of a view. */
+typedef struct span {
+    uint64_t begin, end;
+} span;
+
+static size_t spans_in(const gs_tensor *x)
 {
-    return ADDRESS(x->data) + (uint64_t)x->count * gs_dtype_format(x->dtype)->bytes;
+    return x->count == 0 ? 0 : x->strided ? x->count / x->strided->cols : 1;
+}
+
+static span span_of(const gs_tensor *x, size_t row)
+{
+    const uint64_t size = gs_dtype_format(x->dtype)->bytes;
+    const gs_strided whole = {x->count, x->count}, *v = x->strided ? x->strided : &whole;
+    const uint64_t begin = ADDRESS(x->data) + row * v->stride * size;
+    return (span){begin, begin + v->cols * size};
 }
 
 static bool overlaps(const gs_step *step, const gs_tensor *x)
 {
-    for (uint32_t i = 0; i < step->given.spans && x->count > 0 && !x->strided; i++)
-        if (ADDRESS(x->data) < step->given.end[i] && end_of(x) > step->given.begin[i])
-            return true;
+    for (size_t row = 0; row < spans_in(x); row++) {
+        const span s = span_of(x, row);
+        for (uint32_t i = 0; i < step->given.spans; i++)
+            if (s.begin < step->given.end[i] && s.end > step->given.begin[i])
+                return true;
+    }
     return false;
 }
 
-static void keep_span(gs_step *step, uint64_t begin, uint64_t end)
+static void keep_span(gs_step *step, span s)
 {
+    const uint64_t begin = s.begin, end = s.end;
     uint64_t *const b = step->given.begin, *const e = step->given.end;
     uint32_t smallest = 0;
     for (uint32_t i = 0; i < step->given.spans; i++) {
@@ -82,8 +99,8 @@ static void keep_span(gs_step *step, uint64_t begin, uint64_t end)
 static void keep_spans(gs_step *step, const gs_tensor *list, size_t n)
 {
     for (size_t t = 0; t < n; t++)
-        if (list[t].count > 0 && !list[t].strided)
-            keep_span(step, ADDRESS(list[t].data), end_of(&list[t]));
+        for (size_t row = 0; row < spans_in(&list[t]); row++)
+            keep_span(step, span_of(&list[t], row));
 }
 
 /* ---- the call ---- */
@@ -100,9 +117,9 @@ static gs_status check(const gs_step *step, gs_context *ctx, const gs_tensor *li
             return gsi_fail(&ctx->error, GS_ESTATE,
                             "tensor %.100s overlaps what another list of this step has unscaled",
                             gsi_tensor_name(number, list, t));
-    if (!gsi_inverse_fits_f32(step))
-        return gsi_fail(&ctx->error, GS_ERANGE,
-                        "a scale of %g cannot be undone: 1 / scale overflows f32", step->scale);
+    if (!gsi_can_unscale(step))
+        return gsi_fail(&ctx->error, GS_ERANGE, "a scale of %g cannot be undone: 1 / scale %s f32",
+                        step->scale, step->scale < 1 ? "overflows" : "underflows");
     return GS_OK;
 }
 
@@ -115,6 +132,8 @@ gs_status gs_step_unscale(gs_step *step, gs_context *ctx, const gs_tensor *to,
         status = gsi_check_list_f64(ctx, to, n);
     if (status == GS_OK)
         status = gsi_step_version(step, &ctx->error);
+    if (status == GS_OK && step->ended) /* else the next batch would be taken for a repeat */
+        status = gsi_fail(&ctx->error, GS_ESTATE, "the step has ended: begin another");
     if (status != GS_OK)
         return status;
 

@@ -318,6 +318,29 @@ static void test_accelerate4242_unfused(void)
     }
 }
 
+/* A list that was left out: its gradients are scaled still, and nobody has looked at them. */
+static void test_partly_unscaled(void)
+{
+    rig r = {0};
+    const rig_spec spec = {.kind = "sgd", .scaler = "static:8", .types = {GS_F32, GS_F16, GS_F32}};
+    CHECK(rig_open(&r, &spec) == GS_OK);
+    gs_step step;
+    gs_step_begin(&step, &r.scaler);
+    rig_grads(&r, step.scale, 0);
+    gs_tensor grads[WEIGHTS];
+    for (size_t t = 0; t < WEIGHTS; t++)
+        grads[t] = (gs_tensor){r.list[t].grad, r.list[t].rows * r.list[t].cols, GS_F32, NULL, 0};
+    const uint64_t before = rig_hash(&r);
+    CHECK(gs_step_unscale(&step, r.ctx, NULL, grads + 1, WEIGHTS - 1) == GS_OK);
+    CHECK(gs_optim_step(r.optim, &step, &r.scaler, NULL) == GS_ESTATE);
+    CHECK_MSG(strstr(gs_context_error(r.ctx)->text, "unscale all of them or none"), "%s",
+              gs_context_error(r.ctx)->text);
+    CHECK(rig_hash(&r) == before && !step.ended);
+    CHECK(gs_step_unscale(&step, r.ctx, NULL, grads, 1) == GS_OK);
+    CHECK(gs_optim_step(r.optim, &step, &r.scaler, NULL) == GS_OK && rig_hash(&r) != before);
+    rig_close(&r);
+}
+
 /* A step is applied once. */
 static void test_ended_step(void)
 {
@@ -612,9 +635,9 @@ TESTS({"skip", test_skip}, {"skips_leave_no_trace", test_skips_leave_no_trace},
       {"retry_and_keep", test_retry_and_keep}, {"same_bits", test_same_bits},
       {"same_bits_large", test_same_bits_large}, {"restore", test_restore}, {"clip", test_clip},
       {"norm_on_growth", test_norm_on_growth}, {"clip_value", test_clip_value},
-      {"unscaled", test_unscaled}, {"accelerate4242_unfused", test_accelerate4242_unfused},
-      {"ended_step", test_ended_step}, {"failed_step", test_failed_step},
-      {"burn5699_clip", test_burn5699_clip}, {"flag_only", test_flag_only},
-      {"bad_settings", test_bad_settings}, {"bad_weights", test_bad_weights},
-      {"bad_steps", test_bad_steps}, {"store", test_store},
+      {"unscaled", test_unscaled}, {"partly_unscaled", test_partly_unscaled},
+      {"accelerate4242_unfused", test_accelerate4242_unfused}, {"ended_step", test_ended_step},
+      {"failed_step", test_failed_step}, {"burn5699_clip", test_burn5699_clip},
+      {"flag_only", test_flag_only}, {"bad_settings", test_bad_settings},
+      {"bad_weights", test_bad_weights}, {"bad_steps", test_bad_steps}, {"store", test_store},
       {"no_memory_in_a_step", test_no_memory_in_a_step}, {"out_of_memory", test_out_of_memory})

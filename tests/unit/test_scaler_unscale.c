@@ -101,6 +101,57 @@ static void test_overlaps(void)
     gs_context_free(r.ctx);
 }
 
+/* Rows of a view are memory as any other; what lies between them is not given. */
+static void test_views_overlap(void)
+{
+    float m[8][8];
+    for (int i = 0; i < 64; i++)
+        m[i / 8][i % 8] = 2;
+    rig r = begin("static:2", "");
+    const gs_strided three = {3, 8}, one = {1, 8};
+    const gs_tensor left[] = {{&m[0][0], 24, GS_F32, "left", &three}};
+    const gs_tensor middle[] = {{&m[0][3], 24, GS_F32, "middle", &three}};
+    const gs_tensor across[] = {{&m[0][2], 24, GS_F32, "across", &three}};
+    const gs_tensor column[] = {{&m[4][5], 4, GS_F32, "column", &one}};
+    const gs_tensor row[] = {{&m[7][0], 8, GS_F32, "row", 0}};
+    const gs_tensor last[] = {{&m[0][6], 8, GS_F32, "last", &one}};
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, left, 1) == GS_OK);
+    refused(&r, NULL, across, 1, GS_ESTATE,
+            "tensor across overlaps what another list of this step has unscaled");
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, middle, 1) == GS_OK);
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, left, 1) == GS_OK); /* a repeat */
+    CHECK(r.step.given.spans == 8 && r.step.stats.elements == 48);  /* side by side */
+    refused(&r, NULL, column, 1, GS_ESTATE,
+            "tensor column overlaps what another list of this step has unscaled");
+    refused(&r, NULL, row, 1, GS_ESTATE,
+            "tensor row overlaps what another list of this step has unscaled");
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, last, 1) == GS_OK);
+    for (int i = 0; i < 64; i++)
+        CHECK(m[i / 8][i % 8] == (i % 8 == 7 ? 2 : 1));
+    gs_context_free(r.ctx);
+}
+
+/* Whoever forgets to begin the next step would leave its gradients as they are, or take them for
+ * those of the last one. */
+static void test_after_the_end(void)
+{
+    rig r = begin("static:2", "");
+    float g[2] = {2, 2}, h[2] = {2, 2};
+    const gs_tensor list[] = {{g, 2, GS_F32, "g", 0}}, other[] = {{h, 2, GS_F32, "h", 0}};
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, list, 1) == GS_OK && g[0] == 1);
+    CHECK(gs_step_decide(&r.step, &r.scaler).action == GS_APPLY);
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, other, 1) == GS_OK && h[0] == 1);
+    CHECK(gs_step_end(&r.step, &r.scaler).action == GS_APPLY);
+    g[0] = INFINITY;
+    refused(&r, NULL, list, 1, GS_ESTATE, "the step has ended: begin another");
+    refused(&r, NULL, other, 1, GS_ESTATE, "the step has ended: begin another");
+    CHECK(h[0] == 1);
+    gs_step_begin(&r.step, &r.scaler);
+    gs_step_abandon(&r.step, &r.scaler);
+    refused(&r, NULL, other, 1, GS_ESTATE, "the step has ended: begin another");
+    gs_context_free(r.ctx);
+}
+
 /* Parameter groups lie between each other: not refused, however many spans there are. What is
  * large is still known. */
 static void test_interleaved_groups(void)
@@ -271,7 +322,41 @@ static void test_scale_too_small(void)
     gs_context_free(r.ctx);
 }
 
+/* Nor may it be 0 or have lost bits in f32: all gradients would be zero, and the step applied. */
+static void test_scale_too_large(void)
+{
+    char text[240];
+    float g[1] = {3};
+    const gs_tensor list[] = {{g, 1, GS_F32, "g", 0}};
+    rig r = begin("static:1e+60", "");
+    refused(&r, NULL, list, 1, GS_ERANGE,
+            "a scale of 1e+60 cannot be undone: 1 / scale underflows f32");
+    const gs_verdict v = gs_step_end(&r.step, &r.scaler);
+    CHECK(g[0] == 3 && v.action == GS_SKIP && v.reason == GS_REASON_INF);
+    gs_scaler_explain(text, sizeof text, &r.scaler, list, 1);
+    CHECK_MSG(strcmp(text, "the scale is 1e+60, too large to be undone: 1 / scale underflows f32, "
+                           "1 step in a row not applied; set a lower scale, or highest") == 0,
+              "%s", text);
+    gs_step_begin(&r.step, &r.scaler); /* who unscales in f64 may have any */
+    gs_step_amax(&r.step, 3);
+    CHECK(gs_step_end(&r.step, &r.scaler).action == GS_APPLY);
+    gs_context_free(r.ctx);
+    r = begin("static:1e+38", "");
+    refused(&r, NULL, list, 1, GS_ERANGE,
+            "a scale of 1e+38 cannot be undone: 1 / scale underflows f32");
+    gs_context_free(r.ctx);
+    r = begin("pytorch", "highest=off init=1e+38"); /* one that can back off does */
+    refused(&r, NULL, list, 1, GS_ERANGE,
+            "a scale of 1e+38 cannot be undone: 1 / scale underflows f32");
+    CHECK(gs_step_end(&r.step, &r.scaler).scale < 0.6e+38);
+    gs_step_begin(&r.step, &r.scaler);
+    CHECK(gs_step_unscale(&r.step, r.ctx, NULL, list, 1) == GS_OK);
+    CHECK(fabsf(g[0] / 6e-38f - 1) < 1e-6f);
+    gs_context_free(r.ctx);
+}
+
 TESTS({"lists_add_up", test_lists_add_up}, {"overlaps", test_overlaps},
+      {"views_overlap", test_views_overlap}, {"after_the_end", test_after_the_end},
       {"interleaved_groups", test_interleaved_groups}, {"true_units", test_true_units},
       {"plain_sums", test_plain_sums}, {"empty_gradients", test_empty_gradients},
-      {"scale_too_small", test_scale_too_small})
+      {"scale_too_small", test_scale_too_small}, {"scale_too_large", test_scale_too_large})
