@@ -59,6 +59,7 @@ typedef struct bench {
     double waited, all; /* seconds for the loader, and of the steps as well */
     gs_train_row fastest[KINDS];
     double seconds[KINDS];               /* of it; 0: this kind was not run */
+    gs_op_seconds ops[GS_OP_COUNT];      /* of fastest[ASKED] */
     double took[KINDS][MOST_ROUNDS];     /* of each step that counts */
     double least[KINDS][GS_PHASE_COUNT]; /* of a phase in any step */
     double peak_seconds;                 /* of as many flops; 0: not known */
@@ -143,6 +144,8 @@ static gs_status run_step(bench *b, kind k, bool counts, gs_error *error)
     if (first || took < b->seconds[k]) {
         b->seconds[k] = took;
         b->fastest[k] = row;
+        if (k == ASKED)
+            memcpy(b->ops, gs_tape_op_seconds(gs_trainer_tape(b->trainer)), sizeof b->ops);
     }
     return GS_OK;
 }
@@ -222,6 +225,25 @@ static double longer(const bench *b, kind slow, kind fast)
 
 /* ---- what is said ---- */
 
+static double op_sum(const bench *b, gs_op op) { return b->ops[op].forward + b->ops[op].backward; }
+
+/* The operations that took time, the longest first; returns how many. */
+static size_t sort_ops(gs_op out[GS_OP_COUNT], const bench *b)
+{
+    size_t n = 0;
+    for (int i = 0; i < GS_OP_COUNT; i++) {
+        const double sum = op_sum(b, (gs_op)i);
+        size_t at = n;
+        if (sum == 0)
+            continue;
+        for (; at > 0 && op_sum(b, out[at - 1]) < sum; at--)
+            out[at] = out[at - 1];
+        out[at] = (gs_op)i;
+        n++;
+    }
+    return n;
+}
+
 typedef struct bytes {
     const char *name;
     size_t count;
@@ -277,6 +299,21 @@ static void add_cost(cli_table *t, const char *name, double share)
     cli_table_cell(t, "%+.3f", 100 * share);
 }
 
+static void print_ops(const bench *b)
+{
+    gs_op order[GS_OP_COUNT];
+    const size_t n = sort_ops(order, b);
+    cli_table *t = cli_table_new(
+        (const char *const[]){"<operation", ">forward ms", ">backward ms", ">%", NULL});
+    for (size_t i = 0; i < n; i++) {
+        cli_table_cell(t, "%s", gs_op_name(order[i]));
+        cli_table_cell(t, "%.3f", b->ops[order[i]].forward * 1e3);
+        cli_table_cell(t, "%.3f", b->ops[order[i]].backward * 1e3);
+        cli_table_cell(t, "%.3f", 100 * op_sum(b, order[i]) / b->seconds[ASKED]);
+    }
+    cli_table_print(t, stdout);
+}
+
 static void print_text(const bench *b)
 {
     char cpu[128];
@@ -304,6 +341,8 @@ static void print_text(const bench *b)
     }
     cli_table_print(t, stdout);
     printf("\n");
+    print_ops(b);
+    printf("\n");
     t = cli_table_new((const char *const[]){"<what it costs", ">%", NULL});
     add_cost(t, "loss scaling, by phases", scaler_share(b));
     add_cost(t, "loss scaling, whole steps", longer(b, ASKED, NO_SCALER));
@@ -328,6 +367,8 @@ static void print_json(const bench *b)
     char cpu[128];
     json_writer j;
     bytes split[BYTES];
+    gs_op order[GS_OP_COUNT];
+    const size_t ops = sort_ops(order, b);
     const double seconds = b->seconds[ASKED], flops = flops_of(b);
     split_memory(split, b);
     put_begin(&j, stdout, true);
@@ -361,6 +402,14 @@ static void print_json(const bench *b)
     put_object(&j, "phases");
     for (int i = 0; i < GS_PHASE_COUNT; i++)
         put_double(&j, gs_phase_name((gs_phase)i), b->fastest[ASKED].seconds[i]);
+    put_end(&j);
+    put_object(&j, "operations");
+    for (size_t i = 0; i < ops; i++) {
+        put_object(&j, gs_op_name(order[i]));
+        put_double(&j, "forward", b->ops[order[i]].forward);
+        put_double(&j, "backward", b->ops[order[i]].backward);
+        put_end(&j);
+    }
     put_end(&j);
     put_object(&j, "bytes");
     for (int i = 0; i < BYTES; i++)

@@ -150,6 +150,14 @@ typedef struct gs_memory {
 } gs_memory;
 GS_API gs_memory gs_tape_memory(const gs_tape *tape);
 
+/* Seconds that the step spent in operations of a kind, [GS_OP_COUNT], until now. An operation lasts
+ * until the next call on the tape, without the casts that it asks for. What a segment runs again
+ * counts as backward. */
+typedef struct gs_op_seconds {
+    double forward, backward;
+} gs_op_seconds;
+GS_API const gs_op_seconds *gs_tape_op_seconds(const gs_tape *tape);
+
 /* ---- values ---- */
 
 /* Made by the calls below, on a tape, and read by the caller; it lives until gs_tape_begin. */

@@ -48,7 +48,7 @@ gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x)
     if (!*low) {
         const bool has_copy = x->weight && x->weight->copy && x->weight->copy_dtype == want;
         *low = has_copy ? copy_of(t, x) : gs_cast(t, x, want);
-        t->doing = gs_op_name(op);
+        gsi_run_op(t, op);
     }
     return *low;
 }

@@ -72,6 +72,10 @@ struct gs_tape {
     bool *fresh; /* [fresh_room]: nothing has been accumulated since gsi_tape_fresh */
     size_t fresh_count, fresh_room;
     const char *doing; /* the operation that runs forward or backward, for error messages */
+    gs_op timed;       /* since when time belongs to it; GS_OP_COUNT: to none */
+    double timed_since;
+    bool backward; /* gs_tape_backward runs */
+    gs_op_seconds seconds[GS_OP_COUNT];
     gsi_node poison;
     gs_error error;
     gs_stats stats;
@@ -91,6 +95,9 @@ void gsi_tape_watch(gs_tape *t, gsi_ready_fn *ready, void *user);
 gs_status gsi_tape_fresh(gs_tape *t, const gs_weight *list, size_t n);
 /* Zero-fills the gradient if nothing has been accumulated since; weight NULL: all such. */
 void gsi_tape_zero_fill(gs_tape *t, const gs_weight *weight);
+
+/* `op` runs from here on, forward or backward; GS_OP_COUNT: none does. */
+void gsi_run_op(gs_tape *t, gs_op op);
 
 /* ---- making values ---- */
 

@@ -101,6 +101,7 @@ void gsi_recompute_backward(gs_tape *t, gsi_op *record)
         gsi_share(t, result, record->out);
         gsi_backward(t, t->last);
     }
+    gsi_run_op(t, GS_OP_recompute);
     leave(t, x, &before);
     t->last = before.last;
     t->dropouts = before.dropouts;

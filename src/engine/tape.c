@@ -95,6 +95,8 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     tape->config = tape->next;
     tape->exponents = tape->ask_exponents;
     tape->doing = "begin";
+    tape->timed = GS_OP_COUNT;
+    memset(tape->seconds, 0, sizeof tape->seconds);
     tape->last = NULL;
     tape->spares[0] = tape->spares[1] = NULL;
     tape->uses = NULL;
@@ -121,6 +123,23 @@ gs_memory gs_tape_memory(const gs_tape *tape)
     return (gs_memory){.activations = tape->memory.activations + tape->inside.activations,
                        .gradients = tape->memory.gradients + tape->inside.gradients,
                        .peak = tape->arena.peak + tape->segment.peak};
+}
+
+const gs_op_seconds *gs_tape_op_seconds(const gs_tape *tape) { return tape->seconds; }
+
+void gsi_run_op(gs_tape *t, gs_op op)
+{
+    if (op < GS_OP_COUNT)
+        t->doing = ops[op].name;
+    if (op == t->timed)
+        return;
+    const double now = gs_clock();
+    if (t->timed < GS_OP_COUNT) {
+        gs_op_seconds *const s = &t->seconds[t->timed];
+        *(t->backward ? &s->backward : &s->forward) += now - t->timed_since;
+    }
+    t->timed = op;
+    t->timed_since = now;
 }
 
 void gs_tape_set_layer(gs_tape *tape, const char *name)
@@ -192,7 +211,7 @@ gs_value *gs_tape_fail(gs_tape *t, gs_status status, const char *format, ...)
 
 bool gsi_readable(gs_tape *t, gs_op op, const gs_value *v)
 {
-    t->doing = gs_op_name(op);
+    gsi_run_op(t, op);
     if (!v)
         gs_tape_fail(t, GS_ENULL, "%s: a value is NULL", t->doing);
     else if (!v->data) /* notes nothing where this step made it */
@@ -262,6 +281,7 @@ static bool usable(gs_tape *t, const char *what, const void *data, gs_dtype dtyp
 gs_value *gs_input(gs_tape *tape, gs_dtype dtype, int rank, const size_t *shape, const void *data)
 {
     char text[96];
+    gsi_run_op(tape, GS_OP_COUNT);
     tape->doing = "input";
     if (!usable(tape, "an input", data, dtype))
         return &tape->poison.value;
@@ -296,6 +316,7 @@ static void note_use(gs_tape *t, const gs_weight *weight)
 
 gs_value *gs_param(gs_tape *tape, const gs_weight *weight)
 {
+    gsi_run_op(tape, GS_OP_COUNT);
     tape->doing = "param";
     if (!weight)
         return gs_tape_fail(tape, GS_ENULL, "a weight is missing");
@@ -375,7 +396,7 @@ void gsi_backward(gs_tape *t, gsi_op *op)
         if (!out->grad) /* nothing that leads to the loss */
             continue;
         t->layer = op->layer;
-        t->doing = ops[op->op].name;
+        gsi_run_op(t, op->op);
         if (t->exponents)
             add_exponents(t, op);
         ops[op->op].backward(t, op);
@@ -392,8 +413,12 @@ gs_status gs_tape_backward(gs_tape *tape, gs_value *loss, float seed)
         return gs_tape_status(tape);
     }
     const uint64_t env = gsi_fpenv_enter();
+    gsi_run_op(tape, GS_OP_COUNT);
+    tape->backward = true;
     gsi_accumulate(tape, loss, &seed, GS_F32);
     gsi_backward(tape, tape->last);
+    gsi_run_op(tape, GS_OP_COUNT);
+    tape->backward = false;
     gsi_fpenv_leave(env);
     report_ready(tape, NULL);
     return gs_tape_status(tape);

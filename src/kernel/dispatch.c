@@ -35,7 +35,9 @@ void gsi_kernels_init(gsi_kernels *k, unsigned cpu)
             if (ladder[l].fill[f])
                 ladder[l].fill[f](k);
 #if defined(__x86_64__)
-    if ((cpu & GS_CPU_AVX512) && gsi_cpu_is_amd())
+    if ((cpu & GS_CPU_AVX512) && gsi_cpu_is_amd()) {
         gsi_pass_avx512_amd(k);
+        gsi_optim_avx512_amd(k);
+    }
 #endif
 }

@@ -260,9 +260,11 @@ fi
 step='--model mlp --batch 8 --seconds 0 --threads 1'
 check "bench step" prints '^mlp in fp16, O2: 669706 weights, 8 images per step' bench step $step
 check "bench step, phases" prints '^decide +[0-9.]+ +[0-9.]+$' bench step $step
+check "bench step, operations" prints '^linear +[0-9.]+ +[0-9.]+ +[0-9.]+$' bench step $step
 check "bench step, memory" prints '^half_copies +1.34$' bench step $step
 check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step --json
 check "bench step --json is JSON" is_json "$tmp/out"
+check "bench step --json, operations" grep -q '"cross_entropy": {$' "$tmp/out"
 check "bench step --json, telemetry" grep -Eq '"telemetry_share": [-0-9.e]+,$' "$tmp/out"
 check "bench step --json, all with telemetry" prints '"telemetry_share": null,$' bench step $step \
     --telemetry --json

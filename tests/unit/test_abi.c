@@ -31,6 +31,7 @@
     X(gs_tape_config, 32)        \
     X(gs_layer, 96)              \
     X(gs_memory, 24)             \
+    X(gs_op_seconds, 16)         \
     X(gs_running, 24)            \
     X(gs_value, 80)              \
     X(gs_exponents, 7704)        \

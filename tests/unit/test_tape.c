@@ -1,4 +1,5 @@
-/* What a tape is told and tells about itself: its config, histograms of its layers' gradients. */
+/* What a tape is told and tells about itself: its config, histograms of its layers' gradients, the
+ * time of its operations. */
 #include "memory.h"
 #include "test.h"
 
@@ -144,6 +145,67 @@ static void test_configure(void)
     fixture_free(&f);
 }
 
+/* ---- seconds ---- */
+
+static gs_value *bend_twice(const void *args, gs_tape *t, gs_value *x)
+{
+    (void)args;
+    return gs_gelu(t, gs_relu(t, x));
+}
+
+/* Which operations took time forward and backward, as sets of bits. */
+static void timed(const gs_tape *t, unsigned *forward, unsigned *backward, double *sum)
+{
+    const gs_op_seconds *s = gs_tape_op_seconds(t);
+    *forward = *backward = 0;
+    *sum = 0;
+    for (int i = 0; i < GS_OP_COUNT; i++) {
+        CHECK(s[i].forward >= 0 && s[i].backward >= 0);
+        *forward |= (unsigned)(s[i].forward > 0) << i;
+        *backward |= (unsigned)(s[i].backward > 0) << i;
+        *sum += s[i].forward + s[i].backward;
+    }
+}
+
+#define BIT(op) (1u << GS_OP_##op)
+
+static void check_seconds(int recompute)
+{
+    const size_t n = 4096;
+    static float data[4096], copy[4096], grad[4096], target[4096];
+    const gs_weight w = {"w", 1, n, data, GS_F32, copy, GS_F32, grad, GS_F32, 0};
+    unsigned forward, backward;
+    double sum;
+    fixture f;
+    fixture_new(&f, (gs_tape_config){.size = sizeof(gs_tape_config), .recompute = recompute});
+    const double start = gs_clock();
+    gs_tape_begin(f.tape, 1, 0);
+    timed(f.tape, &forward, &backward, &sum);
+    CHECK(forward == 0 && backward == 0);
+    gs_value *x = gs_recompute(f.tape, gs_param(f.tape, &w), bend_twice, NULL, 0);
+    gs_value *y = gs_input(f.tape, GS_F32, 1, &n, target);
+    timed(f.tape, &forward, &backward, &sum);
+    const unsigned bends = BIT(relu) | BIT(gelu);
+    CHECK((forward & ~BIT(recompute)) == bends && backward == 0);
+    gs_value *loss = gs_mse(f.tape, x, y);
+    CHECK(gs_tape_backward(f.tape, loss, 1) == GS_OK);
+    const double all = gs_clock() - start;
+    timed(f.tape, &forward, &backward, &sum);
+    CHECK((forward & ~BIT(recompute)) == (bends | BIT(mse)));
+    CHECK((backward & ~BIT(recompute)) == (bends | BIT(mse)));
+    CHECK_MSG(sum <= all, "%g of %g seconds", sum, all);
+    gs_tape_begin(f.tape, 1, 0);
+    timed(f.tape, &forward, &backward, &sum);
+    CHECK(forward == 0 && backward == 0);
+    fixture_free(&f);
+}
+
+static void test_seconds(void)
+{
+    check_seconds(0);
+    check_seconds(1);
+}
+
 /* ---- a vocabulary ---- */
 
 /* The logits of 50,304 words stay in half, and their gradient takes their place: an f32 copy of
@@ -195,4 +257,5 @@ static void test_vocabulary(void)
     fixture_free(&f);
 }
 
-TESTS({"exponents", test_exponents}, {"configure", test_configure}, {"vocabulary", test_vocabulary})
+TESTS({"exponents", test_exponents}, {"configure", test_configure}, {"seconds", test_seconds},
+      {"vocabulary", test_vocabulary})

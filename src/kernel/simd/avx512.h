@@ -9,13 +9,6 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-enum { AHEAD = 4096 }; /* bytes; 2 to 4 KB measure alike */
-
-INLINE void prefetch(const void *p)
-{
-    _mm_prefetch((const char *)((uintptr_t)p + AHEAD), _MM_HINT_T0);
-}
-
 INLINE const void *at(const void *src, size_t i, gs_dtype type)
 {
     return (const char *)src + i * gsi_size_of(type);
