@@ -132,7 +132,7 @@ void gsi_run_chunk(void *update, size_t chunk, int writes, gsi_kernel_fn *kernel
 /* Runs body(u, i) for every chunk. */
 void gsi_for_chunks(gsi_update *u, gs_body *body);
 
-/* The sums of weight t, folded. */
+/* The sums of weight t, folded by groups as those of a pass are. */
 gsi_norms gsi_fold_norms(const gs_optim *o, size_t t);
 
 /* Everything of the step but the counters. Cannot fail. */

@@ -193,8 +193,13 @@ void gsi_for_chunks(gsi_update *u, gs_body *body)
 gsi_norms gsi_fold_norms(const gs_optim *o, size_t t)
 {
     gsi_result sum = {0};
-    for (size_t i = o->cut.starts[t]; i < o->cut.starts[t + 1]; i++)
-        add_result(&sum, &o->results[i]);
+    const size_t end = o->cut.starts[t + 1];
+    for (size_t i = o->cut.starts[t], next; i < end; i = next) {
+        gsi_result group = {0};
+        for (next = gsi_min_size(i + GSI_FOLD_GROUP, end); i < next; i++)
+            add_result(&group, &o->results[i]);
+        add_result(&sum, &group);
+    }
     return sum.norms;
 }
 

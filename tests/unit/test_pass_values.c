@@ -360,6 +360,34 @@ static void test_stochastic(void)
 
 /* ---- statistics ---- */
 
+/* More chunks than a group has: 4096 in order, then the groups in order. One element is a chunk. */
+static void test_groups_of_chunks(void)
+{
+    enum { N = 10000, GROUP = 4096 };
+    static float x[N];
+    static gs_tensor list[N];
+    gs_context *ctx;
+    gs_stats stats;
+    uint64_t seed = 11;
+    double want = 0, in_order = 0, group = 0;
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    for (int i = 0; i < N; i++) {
+        x[i] = ldexpf((float)(pass_random(&seed) % 1000003), -(int)(pass_random(&seed) % 50));
+        list[i] = (gs_tensor){&x[i], 1, GS_F32, NULL, 0};
+        const double square = (double)(x[i] * x[i]); /* a block is summed in f32 */
+        group += square;
+        in_order += square;
+        if (i % GROUP == GROUP - 1 || i == N - 1) {
+            want += group;
+            group = 0;
+        }
+    }
+    CHECK(gs_tensors_scan(ctx, list, N, &stats) == GS_OK);
+    CHECK_MSG(stats.sumsq == want, "%a, not %a", stats.sumsq, want);
+    CHECK(want != in_order); /* or this would prove nothing */
+    gs_context_free(ctx);
+}
+
 static void test_merge(void)
 {
     enum { N = 12 };
@@ -412,4 +440,4 @@ static void test_merge(void)
 TESTS({"counts", test_counts}, {"sum_of_squares_range", test_sum_of_squares_range},
       {"first_offender", test_first_offender}, {"scale_and_convert", test_scale_and_convert},
       {"axpy", test_axpy}, {"exponents", test_exponents}, {"stochastic", test_stochastic},
-      {"merge", test_merge})
+      {"groups_of_chunks", test_groups_of_chunks}, {"merge", test_merge})

@@ -2,8 +2,9 @@
  *
  * A list is cut into chunks of GSI_CHUNK elements, the last of a tensor shorter; a strided
  * tensor into smaller ones, GSI_STRIDED_CHUNK, which are gathered on the stack. Chunks run on
- * any thread; each leaves its results in its own slot, and the slots are folded in order
- * afterwards. So a result depends on GSI_CHUNK, a constant of the library, and on nothing else. */
+ * any thread; each leaves its results in its own slot. The slots are folded afterwards: GSI_FOLD_GROUP
+ * consecutive ones in order, then the groups in order, so that a device can fold groups side by
+ * side. So a result depends on these constants of the library, and on nothing else. */
 #ifndef GSI_KERNEL_CHUNKS_H
 #define GSI_KERNEL_CHUNKS_H
 
@@ -13,6 +14,7 @@ enum {
     GSI_CHUNK = 1 << 16,        /* 128 or 256 KB; a multiple of GSI_RANDOM_GROUP */
     GSI_STRIDED_CHUNK = 1 << 12 /* up to 32 KB; the same */
 };
+enum { GSI_FOLD_GROUP = 1 << 12 };          /* chunks: 268M elements */
 enum { GSI_STREAM_FROM = 8 * 1024 * 1024 }; /* bytes written: above, no cache keeps them */
 
 typedef struct gsi_cut {

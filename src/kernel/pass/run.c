@@ -115,6 +115,19 @@ static void add_slot(gs_stats *stats, const gsi_chunk_result *s, gsi_span at)
     gs_stats_merge(stats, &one);
 }
 
+/* Chunks [first, end), group by group. */
+static void fold_slots(gs_stats *stats, const gsi_pass_run *p, size_t first, size_t end)
+{
+    gs_stats_init(stats);
+    for (size_t next; first < end; first = next) {
+        gs_stats group;
+        gs_stats_init(&group);
+        for (next = gsi_min_size(first + GSI_FOLD_GROUP, end); first < next; first++)
+            add_slot(&group, &p->slots[first], gsi_cut_span(&p->cut, first));
+        gs_stats_merge(stats, &group);
+    }
+}
+
 /* each[n], or all of the list in each[0] where `together`. */
 gs_status gsi_run_pass(gsi_pass_run *p, gs_stats *each, bool together)
 {
@@ -139,15 +152,10 @@ gs_status gsi_run_pass(gsi_pass_run *p, gs_stats *each, bool together)
 
     ctx->parallel.run(ctx->parallel.user, chunks, run_chunk, p);
 
-    for (size_t t = 0; each && t < p->n; t++) {
-        gs_stats *stats = together ? each : &each[t];
-        if (t == 0 || !together)
-            gs_stats_init(stats);
-        for (size_t i = p->cut.starts[t]; i < p->cut.starts[t + 1]; i++)
-            add_slot(stats, &p->slots[i], gsi_cut_span(&p->cut, i));
-    }
-    if (each && together && p->n == 0)
-        gs_stats_init(each);
+    if (each && together)
+        fold_slots(each, p, 0, chunks);
+    for (size_t t = 0; each && !together && t < p->n; t++)
+        fold_slots(&each[t], p, p->cut.starts[t], p->cut.starts[t + 1]);
     status = GS_OK;
 out:
     gsi_arena_reset(&ctx->scratch, mark);
