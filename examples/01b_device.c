@@ -1,7 +1,7 @@
 /* The gradients live on a device: only a flag, or the largest magnitude, comes back to the host.
  * No context, no kernels of ours, nothing allocated.
  *
- *     cc 01b_device.c $(pkg-config --cflags --libs gradscale) && ./a.out
+ *     cc 01b_device.c $(pkg-config --cflags --libs gradscale) -lm && ./a.out
  *
  * `device_backward` stands for your CUDA or Metal kernels. The bad batch shows `attribute`: the
  * scaler asks for reruns, finds that no scale helps, and blames the batch instead of the scale. */

@@ -71,7 +71,7 @@ static int run(advise *a, char **paths, const cli_machine *machine)
     }
     for (size_t i = 0; i < a->count && code == CLI_GO; i++) {
         advise_file *f = &a->files[i];
-        code = advise_read(f, total, machine, done, bytes);
+        code = advise_read(f, total, a->scale, machine, done, bytes);
         a->tensors += f->count - f->skipped;
         a->skipped += f->skipped;
         a->bytes += gs_source_size(f->source);
@@ -118,11 +118,15 @@ int cmd_advise(int argc, char **argv)
     bool json = false, ascii = false;
     const char *report = NULL;
     uint64_t margin = 2;
+    double scale = 1;
     cli_machine machine = {0};
     advise_style style = {.top = 20};
     const cli_option options[] = {
         {"margin", "BITS", "bits to leave between the largest value and 65504",
          CLI_UNSIGNED(&margin), .max = 15},
+        {"scale", "S",
+         "the loss scale at which the gradients were dumped: what is said is of them divided by S",
+         CLI_DOUBLE(&scale), .min = 0x1p-60, .max = 0x1p60},
         {"top", "N", "rows in the table of tensors, the most underflow first; 0: none",
          CLI_UNSIGNED(&style.top)},
         {"per-tensor", NULL, "draw a histogram of every tensor in that table",
@@ -152,7 +156,7 @@ int cmd_advise(int argc, char **argv)
             return cli_fail("--report %s would overwrite %s, which is to be read", report, argv[i]);
     style.ascii = ascii || wants_ascii();
 
-    advise a = {.count = (size_t)argc, .margin = (int)margin};
+    advise a = {.count = (size_t)argc, .margin = (int)margin, .scale = scale};
     a.files = cli_resize(NULL, a.count * sizeof *a.files);
     code = run(&a, argv, &machine);
     if (code == CLI_GO && report) /* first: one that cannot be written is no success half told */

@@ -49,6 +49,7 @@ typedef struct advice {
     int log2_scale;  /* to use: largest safe, less the margin, within the table */
     int bf16_needed; /* without a scale bf16 would underflow or overflow */
     char f16[400], bf16[300], bad[300]; /* advice; bad is "" if all values are finite */
+    char zeros[300];                    /* "" unless zeros of f16 tensors may have been gradients */
 } advice;
 
 typedef struct advise {
@@ -57,6 +58,7 @@ typedef struct advise {
     size_t tensors, skipped;
     uint64_t bytes; /* of the files */
     int margin;     /* bits between amax and 65504 */
+    double scale;   /* by which the values in the files are multiplied */
     survey total;
     const advise_file *max_file; /* where amax was found */
     const gs_entry *max_entry;
@@ -66,9 +68,10 @@ typedef struct advise {
     advice advice;
 } advise;
 
-/* Reads one file into f->tensors and adds it to *total. CLI_GO, or the exit code after an error. */
-int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine, double done,
-                double all);
+/* Reads one file into f->tensors, its values divided by `scale`, and adds it to *total. CLI_GO, or
+ * the exit code after an error. */
+int advise_read(advise_file *f, gs_exponents *total, double scale, const cli_machine *machine,
+                double done, double all);
 
 void survey_finish(survey *s, const gs_exponents *x, const gs_stats *stats);
 void survey_free(survey *s);

@@ -26,7 +26,9 @@ static const char style[] =
     ".key{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:.85rem;color:var(--soft);"
     "margin-top:8px}.key i{display:inline-block;width:10px;height:10px;border-radius:2px;"
     "margin-right:5px}\n"
-    "tr.use td{background:var(--card);font-weight:650}\n"
+    "tr.use td{background:color-mix(in srgb,var(--normal) 18%,transparent);font-weight:650}"
+    "tr.use td:first-child{box-shadow:inset 4px 0 var(--normal)}tr.use td:first-child::after{"
+    "content:\" \\2190  use\"}\n"
     ".tensors td:last-child{width:150px;padding:2px 10px}.tensors "
     "svg{display:block;width:130px;height:26px}\n";
 
@@ -316,6 +318,10 @@ static void answer(FILE *f, const advise *a)
     html_escape(f, d->f16);
     fputs("</p><p>", f);
     html_escape(f, d->bf16);
+    if (d->zeros[0]) {
+        fputs("</p><p>", f);
+        html_escape(f, d->zeros);
+    }
     fprintf(f, "</p><p class=\"soft\">%s of all values are zero",
             advise_percent(
                 text, a->total.elements ? (double)a->total.zero / (double)a->total.elements : 0));
@@ -347,7 +353,10 @@ static void page(FILE *f, const void *what)
         scales_section(f, a);
     }
     tensors_section(f, a);
-    fprintf(f, "<p class=\"soft\">gradscale %s, advise --margin %d</p>\n", gs_version(), a->margin);
+    fprintf(f, "<p class=\"soft\">gradscale %s, advise --margin %d", gs_version(), a->margin);
+    if (a->scale != 1)
+        fprintf(f, " --scale %.10g", a->scale);
+    fputs("</p>\n", f);
     html_end(f);
 }
 

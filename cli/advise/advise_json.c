@@ -79,6 +79,7 @@ void advise_json(const advise *a)
     put_object(&j, NULL);
     put_string(&j, "version", gs_version());
     put_i64(&j, "margin_bits", a->margin);
+    put_double(&j, "dump_scale", a->scale);
     put_object(&j, "advice");
     put_string(&j, "verdict", verdicts[a->advice.verdict]);
     if (!survey_has_safe(&a->total))
@@ -89,6 +90,7 @@ void advise_json(const advise *a)
     put_string(&j, "fp16_sentence", a->advice.f16);
     put_string(&j, "bf16_sentence", a->advice.bf16);
     put_string(&j, "nonfinite_sentence", a->advice.bad[0] ? a->advice.bad : NULL);
+    put_string(&j, "zero_sentence", a->advice.zeros[0] ? a->advice.zeros : NULL);
     put_end(&j);
     if (a->bad_entry) {
         put_object(&j, "first_nonfinite");

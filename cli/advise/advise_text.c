@@ -112,16 +112,16 @@ static void print_scales(const advise *a)
 {
     const survey *s = &a->total;
     char text[48];
-    cli_table *t = cli_table_new((const char *const[]){">scale", ">FP16: underflow", ">subnormal",
-                                                       ">overflow", ">BF16: underflow",
-                                                       ">subnormal", ">overflow", "<", NULL});
+    cli_table *t =
+        cli_table_new((const char *const[]){">scale", ">FP16: zero", ">subnormal", ">overflow",
+                                            ">BF16: zero", ">subnormal", ">overflow", "<", NULL});
     for (int k = 0; k < SCALES; k++) {
         cli_table_cell(t, "%s", advise_scale(text, k, false));
         share_cells(t, s, &s->f16[k]);
         share_cells(t, s, &s->bf16[k]);
         cli_table_cell(t, "%s",
-                       k == a->advice.log2_scale ? "<- use this"
-                       : k == s->safe            ? "<- largest safe"
+                       k == a->advice.log2_scale ? "< use"
+                       : k == s->safe            ? "< limit"
                                                  : "");
     }
     cli_table_print(t, stdout);
@@ -254,6 +254,9 @@ void advise_print(const advise *a, const advise_style *style)
     const survey *s = &a->total;
     char text[48], name[256];
     print_files(a);
+    if (a->scale != 1)
+        printf("dumped at a scale of %.10g: magnitudes are those of the values divided by it\n",
+               a->scale);
     printf("zero: %s of all values",
            advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
     if (a->max_entry)
@@ -264,7 +267,8 @@ void advise_print(const advise *a, const advise_style *style)
         print_histogram(s, a->advice.log2_scale, style->ascii);
         putchar('\n');
         print_scales(a);
-        printf("In percent of the %" PRIu64 " finite non-zero values; underflow: becomes zero\n\n",
+        printf("In percent of the %" PRIu64
+               " finite non-zero values; limit: the largest safe scale\n\n",
                s->nonzero);
     }
     if (style->top > 0) {
@@ -274,5 +278,7 @@ void advise_print(const advise *a, const advise_style *style)
     if (a->advice.bad[0])
         print_advice(a->advice.bad, CLI_RED);
     print_advice(a->advice.f16, CLI_BOLD);
+    if (a->advice.zeros[0])
+        print_advice(a->advice.zeros, CLI_YELLOW);
     print_advice(a->advice.bf16, CLI_PLAIN);
 }

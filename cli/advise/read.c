@@ -18,6 +18,7 @@ typedef struct job {
     size_t tensor;        /* the next block */
     uint64_t first;
     gs_exponents *total;
+    double scale;     /* values are divided by it */
     double done, all; /* bytes, for the progress line */
     gs_status status; /* the first failure */
     gs_error error;
@@ -27,6 +28,7 @@ typedef struct worker {
     job *job;
     gs_context *ctx;
     void *buffer; /* BLOCK bytes */
+    double *wide; /* [BLOCK / 2] values in true units; NULL: they are in the file */
     bool shows_progress;
     pthread_t thread;
 } worker;
@@ -59,6 +61,19 @@ static bool next_block(job *j, block *b)
     return more;
 }
 
+/* In f64, which has room for all of them below and above. */
+static void unscale(double *out, const void *data, size_t n, gs_dtype dtype, double scale)
+{
+    const uint16_t *half = data;
+    for (size_t i = 0; i < n; i++) {
+        const double x = dtype == GS_F16    ? (double)gs_f16_to_f32(half[i])
+                         : dtype == GS_BF16 ? (double)gs_bf16_to_f32(half[i])
+                         : dtype == GS_F32  ? (double)((const float *)data)[i]
+                                            : ((const double *)data)[i];
+        out[i] = x / scale;
+    }
+}
+
 static gs_status count_block(worker *w, const block *b, gs_exponents *part, gs_stats *stats,
                              gs_error *error)
 {
@@ -72,6 +87,11 @@ static gs_status count_block(worker *w, const block *b, gs_exponents *part, gs_s
             gs_source_read(w->buffer, w->job->file->source, b->index, b->first, b->count, error);
     if (status != GS_OK)
         return status;
+    if (w->wide) {
+        unscale(w->wide, data, b->count, e->dtype, w->job->scale);
+        gs_exponents_add_f64(part, w->wide, b->count, stats);
+        return GS_OK;
+    }
     if (e->dtype == GS_F64) {
         gs_exponents_add_f64(part, data, b->count, stats);
         return GS_OK;
@@ -154,6 +174,7 @@ static int run_workers(job *j, const cli_machine *machine, size_t threads)
         *w = (worker){.job = j, .shows_progress = ready == 0};
         code = cli_context(&w->ctx, &one);
         w->buffer = cli_resize(NULL, BLOCK);
+        w->wide = j->scale != 1 ? cli_resize(NULL, BLOCK / 2 * sizeof *w->wide) : NULL;
     }
     if (code == CLI_GO) {
         /* A thread that cannot be started is one less, no failure. */
@@ -169,13 +190,14 @@ static int run_workers(job *j, const cli_machine *machine, size_t threads)
     for (size_t i = 0; i < ready; i++) {
         gs_context_free(workers[i].ctx);
         free(workers[i].buffer);
+        free(workers[i].wide);
     }
     free(workers);
     return code;
 }
 
-int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine, double done,
-                double all)
+int advise_read(advise_file *f, gs_exponents *total, double scale, const cli_machine *machine,
+                double done, double all)
 {
     uint64_t bytes = 0;
     bool sequential = false;
@@ -194,7 +216,7 @@ int advise_read(advise_file *f, gs_exponents *total, const cli_machine *machine,
     }
     size_t threads = machine->threads ? (size_t)machine->threads : gs_cpus_usable(NULL);
     threads = sequential || bytes <= BLOCK ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
-    job j = {.file = f, .total = total, .done = done, .all = all};
+    job j = {.file = f, .total = total, .scale = scale, .done = done, .all = all};
     pthread_mutex_init(&j.lock, NULL);
     struct sigaction old, cut = {.sa_handler = on_cut};
     sigaction(SIGBUS, &cut, &old);

@@ -150,6 +150,32 @@ static void say_bad(advise *a)
              s->inf, s->nan, advise_name(name, a, a->bad_file, a->bad_entry), a->bad_index);
 }
 
+/* A gradient that f16 could not hold is a zero in a dump of f16, like one that was zero. */
+static void say_zeros(advise *a)
+{
+    uint64_t zeros = 0, all = 0;
+    char share[24], below[48];
+    for (size_t f = 0; f < a->count; f++)
+        for (size_t t = 0; t < a->files[f].count; t++) {
+            const advise_tensor *x = &a->files[f].tensors[t];
+            if (x->entry->dtype == GS_F16 && gs_entry_readable(x->entry)) {
+                zeros += x->s.zero;
+                all += x->s.elements;
+            }
+        }
+    if (zeros == 0)
+        return;
+    if (a->scale == 1)
+        snprintf(below, sizeof below, "2^-25");
+    else
+        snprintf(below, sizeof below, "%.3g (2^-25 / %.6g)", 0x1p-25 / a->scale, a->scale);
+    snprintf(a->advice.zeros, sizeof a->advice.zeros,
+             "%s of the f16 values are zero, and some of them may be gradients that underflowed "
+             "before they were written: f16 makes zeros of magnitudes below %s. What is said here "
+             "cannot count them: dump in f32, or at a higher scale (--scale).",
+             advise_percent(share, (double)zeros / (double)all), below);
+}
+
 /* The smallest scale at which next to nothing underflows or overflows in BF16, or -1. */
 static int bf16_scale(const survey *s)
 {
@@ -281,6 +307,7 @@ void advise_decide(advise *a)
     a->advice = (advice){0};
     choose_scale(a);
     say_bad(a);
+    say_zeros(a);
     say_f16(a);
     say_bf16(a);
 }

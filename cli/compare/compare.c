@@ -38,8 +38,9 @@ static const cli_option own_rows[] = {
     {0}};
 
 /* What of train's table is not for all runs alike. */
-static const char not_here[] = "|precision|scaler|log|csv|tensorboard|report|checkpoint|"
-                               "checkpoint-every|keep|name|print-config|dry-run|resume|quiet|";
+static const char not_here[] =
+    "|precision|scaler|log|csv|tensorboard|report|checkpoint|"
+    "checkpoint-every|keep|name|print-config|dry-run|resume|overwrite|quiet|";
 
 static bool is_here(const char *name)
 {
@@ -226,7 +227,8 @@ static void find_done(compare_all *c)
     for (size_t i = 0; i < c->n * c->seeds; i++) {
         compare_trial *t = &c->trials[i];
         read_log(t);
-        if (t->is_read && t->has.status && cli_read_choice("done|early stop", t->has.status) >= 0) {
+        if (t->is_read && t->has.status &&
+            cli_read_choice("done|early stop|stuck|diverged", t->has.status) >= 0) {
             t->ending = COMPARE_DONE;
             t->seconds = t->has.seconds;
         } else {
@@ -240,6 +242,10 @@ static void find_done(compare_all *c)
 static void trial_ended(const compare_all *c, compare_trial *t)
 {
     read_log(t);
+    /* a run that came to nothing is what a comparison is to find out, and no failure of it */
+    if (t->ending == COMPARE_FAILED && t->is_read && t->has.status &&
+        cli_read_choice("stuck|diverged", t->has.status) >= 0)
+        t->ending = COMPARE_DONE;
     if (t->ending == COMPARE_DONE && !c->quiet && !cli_has_progress())
         fprintf(stderr, "%s: loss %.4f, %.1f s\n", t->name, t->has.loss, t->seconds);
     else if (t->ending == COMPARE_FAILED)
@@ -255,7 +261,8 @@ static void write_report(compare_all *c)
         if (c->trials[i].is_read && c->trials[i].has.n > 0)
             logs[n++] = c->trials[i].log;
     snprintf(c->report, sizeof c->report, "%s/report.html", c->output);
-    if (n == 0 || report_write(c->report, logs, n, &(report_options){0}) != CLI_DONE)
+    if (n == 0 ||
+        report_write(c->report, logs, n, &(report_options){.config = c->config}) != CLI_DONE)
         c->report[0] = 0;
     free(logs);
 }

@@ -12,6 +12,9 @@ static const char *const endings[] = {[COMPARE_WAITING] = "not begun",
                                       [COMPARE_FAILED] = "failed",
                                       [COMPARE_STOPPED] = "interrupted"};
 
+static const char *const fates[] = {
+    [REPORT_FINE] = "fine", [REPORT_STUCK] = "stuck", [REPORT_DIVERGED] = "diverged"};
+
 static void write_layers(json_writer *j, const report_run *run)
 {
     put_array(j, "layers");
@@ -33,6 +36,7 @@ static void write_trial(json_writer *j, const compare_trial *t)
     put_string(j, "reason", t->reason[0] ? t->reason : NULL);
     put_string(j, "log", t->is_read ? t->log : NULL);
     if (t->is_read) {
+        put_string(j, "fate", fates[t->has.fate]);
         put_u64(j, "steps", t->has.n);
         put_double(j, "train_loss", report_train_loss(&t->has));
         put_double(j, "valid_loss", t->has.is_validated ? t->has.loss : (double)NAN);
@@ -86,7 +90,7 @@ static void write_run(json_writer *j, const compare_all *c, const compare_run *r
 
 void compare_json(const compare_all *c, FILE *to)
 {
-    static const char *const keys[WORDS_COUNT] = {"headline", "lost", "cost", "use"};
+    static const char *const keys[WORDS_COUNT] = {"headline", "lost", "cost", "use", "command"};
     json_writer j;
     put_begin(&j, to, true);
     put_object(&j, NULL);

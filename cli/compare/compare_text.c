@@ -161,7 +161,7 @@ bool compare_words(const compare_all *c, report_words *words)
     for (size_t i = 0; i < c->n; i++)
         runs += compare_mean_of(c, &c->runs[i]).done > 0;
     if (runs > 1)
-        report_verdict(words, ended, n);
+        report_verdict(words, ended, n, c->config);
     free(ended);
     return runs > 1;
 }
@@ -203,9 +203,19 @@ static void print_words(const char *title, char *text)
     }
 }
 
+static void print_headline(const char *text)
+{
+    const size_t size = strlen(text) + 2;
+    char *whole = cli_resize(NULL, size);
+    snprintf(whole, size, "%s.", text);
+    cli_wrap(whole, 0, 0);
+    putchar('\n');
+    free(whole);
+}
+
 void compare_show(const compare_all *c)
 {
-    static const char *const titles[WORDS_COUNT] = {"", "Underflow", "Cost", "Use"};
+    static const char *const titles[WORDS_COMMAND] = {"", "Underflow", "Cost", "Use"};
     report_words words;
     print_table(c);
     putchar('\n');
@@ -214,8 +224,10 @@ void compare_show(const compare_all *c)
     const bool any = compare_words(c, &words);
     for (int i = 0; any && i < WORDS_COUNT; i++) {
         if (i == WORDS_HEADLINE)
-            printf("%s.\n\n", words.text[i]);
-        else
+            print_headline(words.text[i]);
+        else if (i == WORDS_COMMAND && words.text[i][0])
+            printf("\nTo train with it:\n    %s\n", words.text[i]); /* whole, to be copied */
+        else if (i != WORDS_COMMAND)
             print_words(titles[i], words.text[i]);
         free(words.text[i]);
     }

@@ -221,7 +221,8 @@ const char *cli_size_text(char buffer[32], size_t bytes);
  * caller has left it, the others at `indent`. */
 void cli_wrap(const char *text, int at, int indent);
 
-/* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side.
+/* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side. One
+ * that is wider than the terminal (or COLUMNS) is printed in parts, each with the first column.
  *
  *     cli_table *t = cli_table_new((const char *const[]){"<format", ">bits", NULL});
  *     cli_table_cell(t, "%s", "f16"); cli_table_cell(t, "%d", 16);

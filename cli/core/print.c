@@ -210,15 +210,39 @@ static void print_cell(FILE *to, int *gap, const char *text, size_t width, bool 
     *gap += (right ? 0 : pad) + 2;
 }
 
-static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t row)
+/* The first column, and those from `first` to before `last`. */
+static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t row, size_t first,
+                      size_t last)
 {
     int gap = 0;
-    for (size_t c = 0; c < t->columns; c++) {
+    for (size_t c = 0; c < last; c = c == 0 ? first : c + 1) {
         const char *text = row == 0 ? t->titles[c] + 1 : t->text[(row - 1) * t->columns + c];
         if (text)
             print_cell(to, &gap, text, widths[c], t->titles[c][0] == '>');
     }
     fputc('\n', to);
+}
+
+/* Of a terminal; SIZE_MAX of a file. COLUMNS wins, as elsewhere. */
+static size_t width_for(FILE *to)
+{
+    const char *columns = getenv("COLUMNS");
+    uint64_t given;
+    struct winsize size;
+    if (columns && cli_read_unsigned(&given, columns) && given >= 20 && given < 10000)
+        return (size_t)given;
+    if (!isatty(fileno(to)))
+        return SIZE_MAX;
+    return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* How many of the columns from `first` on fit beside the first of all: at least one. */
+static size_t columns_that_fit(const cli_table *t, const size_t *widths, size_t first, size_t room)
+{
+    size_t used = widths[0], c = first;
+    while (c < t->columns && (c == first || used + 2 + widths[c] <= room))
+        used += 2 + widths[c++];
+    return c;
 }
 
 void cli_table_print(cli_table *t, FILE *to)
@@ -231,11 +255,17 @@ void cli_table_print(cli_table *t, FILE *to)
         if (width > widths[i % t->columns])
             widths[i % t->columns] = width;
     }
-    fputs(cli_style_of(to, CLI_BOLD), to);
-    print_row(to, t, widths, 0);
-    fputs(cli_style_of(to, CLI_PLAIN), to);
-    for (size_t row = 1; row <= t->cells / t->columns; row++)
-        print_row(to, t, widths, row);
+    const size_t room = width_for(to);
+    for (size_t first = 1, last; first < t->columns || first == 1; first = last) {
+        last = columns_that_fit(t, widths, first, room);
+        fputs(first > 1 ? "\n" : "", to);
+        fputs(cli_style_of(to, CLI_BOLD), to);
+        print_row(to, t, widths, 0, first, last);
+        fputs(cli_style_of(to, CLI_PLAIN), to);
+        for (size_t row = 1; row <= t->cells / t->columns; row++)
+            print_row(to, t, widths, row, first, last);
+        last += last == first; /* a table of one column */
+    }
     for (size_t i = 0; i < t->cells; i++)
         free(t->text[i]);
     free(t->text);
@@ -248,10 +278,11 @@ void cli_table_print(cli_table *t, FILE *to)
 static struct {
     bool shown;
     double done, total;    /* of the last call */
+    double from;           /* what was done when it began, by others or before another bar */
     double started, drawn; /* seconds */
 } bar;
 
-static int terminal_width(void)
+static int progress_width(void)
 {
     struct winsize size;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -269,8 +300,10 @@ void cli_progress(double done, double total, const char *format, ...)
     if (!cli_has_progress())
         return;
     const double t = gs_clock();
-    if (total != bar.total || done < bar.done) /* of something else */
+    if (total != bar.total || done < bar.done) { /* of something else */
         bar.started = t;
+        bar.from = done;
+    }
     bar.total = total;
     bar.done = done;
     if (bar.shown && t - bar.drawn < interval && done < total)
@@ -285,8 +318,9 @@ void cli_progress(double done, double total, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     cli_clean(text);
-    if (part > 0 && part < 1 && t - bar.started > 1) {
-        const double seconds = fmin((t - bar.started) * (1 - part) / part, 359999);
+    if (done > bar.from && part < 1 && t - bar.started > 1) {
+        const double pace = (t - bar.started) / (done - bar.from);
+        const double seconds = fmin(pace * (total - done), 359999);
         const int s = (int)seconds;
         if (s >= 3600)
             snprintf(left, sizeof left, "  %d:%02d:%02d left", s / 3600, s / 60 % 60, s % 60);
@@ -294,7 +328,7 @@ void cli_progress(double done, double total, const char *format, ...)
             snprintf(left, sizeof left, "  %d:%02d left", s / 60, s % 60);
     }
     char whole[640];
-    const int columns = terminal_width(), length = columns < 100 ? 10 : 20;
+    const int columns = progress_width(), length = columns < 100 ? 10 : 20;
     const int filled = (int)(part * length);
     const int room = columns - 1 - (length + 9) - (int)strlen(left); /* the text is what is cut */
     static const char hashes[] = "####################", dots[] = "....................";

@@ -8,6 +8,11 @@
 
 enum { HEIGHT = 240, STYLES = CHART_STYLES, TICKS = 6, ROWS = 12 };
 
+/* A run has a colour, and a dash with its shape. From the ninth on colours come again, each with
+ * the dash after the one that it had: 64 runs differ. */
+static size_t colour_of(size_t style) { return style % STYLES; }
+static size_t dash_of(size_t style) { return (style + style / STYLES) % STYLES; }
+
 /* Colours are told apart by people who see few of them (after Okabe and Ito), darker on white and
  * lighter on black; each run has its own dash besides. */
 const char chart_style[] =
@@ -21,9 +26,9 @@ const char chart_style[] =
     ".s4{--c:var(--r4)}.s5{--c:var(--r5)}.s6{--c:var(--r6)}.s7{--c:var(--r7)}\n"
     ".line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round;"
     "vector-effect:non-scaling-stroke}\n"
-    ".s1.line{stroke-dasharray:7 3}.s2.line{stroke-dasharray:2 3}.s3.line{stroke-dasharray:9 3 2 3}"
-    ".s4.line{stroke-dasharray:14 4}.s5.line{stroke-dasharray:4 2}.s6.line{stroke-dasharray:1 2}"
-    ".s7.line{stroke-dasharray:12 3 2 3 2 3}\n"
+    ".d1.line{stroke-dasharray:7 3}.d2.line{stroke-dasharray:2 3}.d3.line{stroke-dasharray:9 3 2 3}"
+    ".d4.line{stroke-dasharray:14 4}.d5.line{stroke-dasharray:4 2}.d6.line{stroke-dasharray:1 2}"
+    ".d7.line{stroke-dasharray:12 3 2 3 2 3}\n"
     ".band{fill:var(--c);fill-opacity:.16;stroke:none}\n"
     ".dot{fill:var(--c);stroke:var(--paper);stroke-width:1.5}\n"
     ".hollow{fill:var(--paper);stroke:var(--c);stroke-width:2}\n"
@@ -53,6 +58,9 @@ typedef struct axis {
     bool is_log;
     double ticks[TICKS + 2];
     size_t n;
+    double unit; /* labels are of ticks / unit, with `decimals` and `suffix` */
+    int decimals;
+    const char *suffix;
 } axis;
 
 size_t chart_ticks(double *ticks, size_t n, double low, double high)
@@ -109,9 +117,58 @@ static void range_of(double *low, double *high, const chart *c, bool of_x)
             const chart_point *p = &c->series[s].at[i];
             if (!isfinite(p->y))
                 continue;
-            *low = fmin(*low, of_x ? p->x : p->y);
-            *high = fmax(*high, of_x ? p->x : p->y);
+            *low = fmin(*low, of_x ? p->x : c->bands ? fmin(p->low, p->y) : p->y);
+            *high = fmax(*high, of_x ? p->x : c->bands ? fmax(p->high, p->y) : p->y);
         }
+}
+
+/* One unit and as many digits for all labels of an axis as tell its ticks apart. */
+static void make_labels(axis *a, chart_unit unit)
+{
+    static const struct {
+        double unit;
+        const char *letter;
+    } rows[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+    double most = 0, step = 0;
+    for (size_t i = 0; i < a->n; i++)
+        most = fmax(most, fabs(a->ticks[i]));
+    for (size_t i = 1; i < a->n; i++)
+        step = i == 1 ? a->ticks[1] - a->ticks[0] : fmin(step, a->ticks[i] - a->ticks[i - 1]);
+    a->unit = unit == CHART_SHARE ? 0.01 : 1;
+    a->suffix = unit == CHART_SHARE ? "%" : "";
+    for (size_t i = 0; unit == CHART_COUNT && i < sizeof rows / sizeof rows[0]; i++)
+        if (most >= 10 * rows[i].unit && a->unit == 1) {
+            a->unit = rows[i].unit;
+            a->suffix = rows[i].letter;
+        }
+    /* 0.25 needs two digits, though it is above a tenth */
+    a->decimals = 0;
+    const double in_units = step / a->unit;
+    while (in_units > 0 && a->decimals < 9 &&
+           fabs(in_units * pow(10, a->decimals) - round(in_units * pow(10, a->decimals))) > 1e-6)
+        a->decimals++;
+}
+
+static const char *tick_text(char out[32], const axis *a, double tick)
+{
+    const double value = tick / a->unit + 0.0;
+    if (a->is_log || (value != 0 && (fabs(value) < 1e-4 || fabs(value) >= 1e6)))
+        snprintf(out, 32, "%.6g%s", value, a->suffix);
+    else
+        snprintf(out, 32, "%.*f%s", a->decimals, value, a->suffix);
+    return out;
+}
+
+/* Steps are whole. */
+static void make_steps(axis *x)
+{
+    x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        if (x->ticks[i] == floor(x->ticks[i]))
+            x->ticks[n++] = x->ticks[i];
+    x->n = n;
+    make_labels(x, CHART_COUNT);
 }
 
 /* False: there is nothing to draw. */
@@ -132,13 +189,14 @@ static bool make_axes(axis *x, axis *y, const chart *c)
     }
     if (x->low > 0 && x->low < 0.2 * x->high)
         x->low = 0;
-    x->n = chart_ticks(x->ticks, TICKS, x->low, x->high);
+    make_steps(x);
     y->is_log = c->may_be_log && y->low > 0 && y->high / y->low >= 8;
     if (y->is_log) {
         const double room = pow(y->high / y->low, 0.04);
         y->low /= room;
         y->high *= room;
         y->n = log_ticks(y->ticks, TICKS, y->low, y->high);
+        make_labels(y, c->unit);
         return true;
     }
     if (c->from_zero)
@@ -158,6 +216,7 @@ static bool make_axes(axis *x, axis *y, const chart *c)
                 y->ticks[n++] = y->ticks[i];
         y->n = n;
     }
+    make_labels(y, c->unit);
     return true;
 }
 
@@ -204,12 +263,13 @@ static void draw_grid(FILE *f, const chart *c, const axis *x, const axis *y)
                     at, y->ticks[i] + 0.0);
         else
             fprintf(f, "<text x=\"-8\" y=\"%.1f\" dy=\".35em\" text-anchor=\"end\">%s</text>\n", at,
-                    y_text(text, c, y->ticks[i]));
+                    tick_text(text, y, y->ticks[i]));
     }
+    fprintf(f, "<text x=\"50%%\" y=\"%d\" text-anchor=\"middle\">step</text>\n", HEIGHT + 40);
     for (size_t i = 0; i < x->n; i++) {
         const double at = 100 * place(x, x->ticks[i]);
         fprintf(f, "<text x=\"%.2f%%\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", at, HEIGHT + 20,
-                at > 97 ? "end" : "middle", chart_step_text(text, x->ticks[i]));
+                at > 97 ? "end" : "middle", tick_text(text, x, x->ticks[i]));
     }
 }
 
@@ -222,7 +282,7 @@ static void draw_band(FILE *f, const chart_series *s, const axis *x, const axis 
         while (to < s->n && isfinite(s->at[to].y) && isfinite(s->at[to].low))
             to++;
         if (to > from + 1) {
-            fprintf(f, "<path class=\"band s%zu\" d=\"", s->style % STYLES);
+            fprintf(f, "<path class=\"band s%zu\" d=\"", colour_of(s->style));
             for (size_t i = from; i < to; i++)
                 fprintf(f, "%c%.1f %.1f", i == from ? 'M' : 'L', 1000 * place(x, s->at[i].x),
                         HEIGHT * (1 - place(y, s->at[i].high)));
@@ -238,7 +298,7 @@ static void draw_band(FILE *f, const chart_series *s, const axis *x, const axis 
 static void draw_line(FILE *f, const chart_series *s, const axis *x, const axis *y)
 {
     bool down = false; /* the pen */
-    fprintf(f, "<path class=\"line s%zu\" d=\"", s->style % STYLES);
+    fprintf(f, "<path class=\"line s%zu d%zu\" d=\"", colour_of(s->style), dash_of(s->style));
     for (size_t i = 0; i < s->n; i++) {
         if (isfinite(s->at[i].y))
             fprintf(f, "%c%.1f %.1f", down ? 'L' : 'M', 1000 * place(x, s->at[i].x),
@@ -265,7 +325,7 @@ static void draw_dot(FILE *f, size_t style, double x, double y)
     fprintf(f,
             "<svg x=\"%.2f%%\" y=\"%.1f\" width=\"1\" height=\"1\" overflow=\"visible\">"
             "<path class=\"dot s%zu\" d=\"%s\"/></svg>\n",
-            100 * x, y, style % STYLES, shapes[style % STYLES]);
+            100 * x, y, colour_of(style), shapes[dash_of(style)]);
 }
 
 /* Every point, or a few on the way and the last one. */
@@ -273,7 +333,7 @@ static void draw_dots(FILE *f, const chart *c, const chart_series *s, const axis
 {
     enum { FEW = 4, MANY = 40 };
     const size_t every = c->points && s->n <= MANY ? 1 : s->n / FEW + 1;
-    const size_t shift = every > 1 ? every * (s->style % STYLES) / STYLES : 0;
+    const size_t shift = every > 1 ? every * colour_of(s->style) / STYLES : 0;
     for (size_t i = 0; i < s->n; i++)
         if (isfinite(s->at[i].y) && ((i + shift) % every == every - 1 || i + 1 == s->n))
             draw_dot(f, s->style, place(x, s->at[i].x), HEIGHT * (1 - place(y, s->at[i].y)));
@@ -289,7 +349,7 @@ static void draw_marks(FILE *f, const chart *c, const axis *x, const axis *y)
                 "<svg x=\"%.2f%%\" y=\"%.1f\" width=\"1\" height=\"1\" overflow=\"visible\"><path "
                 "class=\"%s s%zu\" d=\"%s\"><title>%s</title></path></svg>\n",
                 100 * place(x, m->x), HEIGHT * (1 - place(y, m->y)),
-                m->shape == CHART_DOWN ? "dot" : "hollow", m->style % STYLES, paths[m->shape],
+                m->shape == CHART_DOWN ? "dot" : "hollow", colour_of(m->style), paths[m->shape],
                 m->title);
     }
 }
@@ -298,9 +358,9 @@ void chart_swatch(FILE *f, size_t style)
 {
     fprintf(f,
             "<svg class=\"swatch\" aria-hidden=\"true\" viewBox=\"0 0 30 12\"><path class=\"line "
-            "s%zu\" d=\"M0 6h30\"/><path class=\"dot s%zu\" transform=\"translate(15 6)\" "
+            "s%zu d%zu\" d=\"M0 6h30\"/><path class=\"dot s%zu\" transform=\"translate(15 6)\" "
             "d=\"%s\"/></svg>",
-            style % STYLES, style % STYLES, shapes[style % STYLES]);
+            colour_of(style), dash_of(style), colour_of(style), shapes[dash_of(style)]);
 }
 
 static void draw_legend(FILE *f, const chart *c)
@@ -379,7 +439,7 @@ void chart_draw(FILE *f, const chart *c)
     fprintf(f,
             "<svg class=\"plot\" style=\"height:%dpx\" role=\"img\" aria-labelledby=\"%s-t %s-d\">"
             "<title id=\"%s-t\">",
-            HEIGHT + 28, c->id, c->id, c->id);
+            HEIGHT + 46, c->id, c->id, c->id);
     html_escape(f, c->title);
     fprintf(f,
             "</title><desc id=\"%s-d\">%s Steps %.0f to %.0f, %zu line%s; the numbers follow as a "

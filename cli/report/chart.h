@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { CHART_STYLES = 8 }; /* runs beyond begin anew */
+enum { CHART_STYLES = 8 }; /* colours, and dashes: 64 runs differ in one of the two */
 
 /* y NaN: a gap. low and high: the spread around it, drawn where the chart has bands. */
 typedef struct chart_point {

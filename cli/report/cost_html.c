@@ -97,8 +97,11 @@ static void draw_parts(FILE *f, const report *r, chart_bars *b,
 void report_draw_speed(FILE *f, const report *r)
 {
     series_list l = series_new(r);
-    for (size_t i = 0; i < r->n; i++)
+    bool resumed = false;
+    for (size_t i = 0; i < r->n; i++) {
         series_add_means(&l, r, i, rate_of);
+        resumed |= r->runs[i].resumes > 0;
+    }
     fputs("<div class=\"pair\">\n", f);
     chart_draw(f, &(chart){.id = "rate",
                            .title = "Items per second",
@@ -110,7 +113,9 @@ void report_draw_speed(FILE *f, const report *r)
     draw_parts(f, r,
                &(chart_bars){.id = "phase",
                              .title = "Where the time went",
-                             .about = "By phase of the step, over the whole run.",
+                             .about = resumed ? "By phase of the step; of a run that was resumed, "
+                                                "since it last was."
+                                              : "By phase of the step, over the whole run.",
                              .as_shares = true,
                              .text = seconds_text},
                phases_of);

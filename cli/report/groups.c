@@ -30,14 +30,15 @@ static bool has_same_seed(const report_run *a, const report_run *b)
 static void add_to_group(group *g, const report_run *run)
 {
     if (g->n == 0) {
-        *g = (group){.first = run, .is_half = report_is_half(run)};
+        *g = (group){.first = run, .worst = run, .is_half = report_is_half(run)};
         snprintf(g->label, sizeof g->label, "%s", run->name);
         char *seed = strstr(g->label, " seed ");
         if (seed)
             *seed = 0;
     }
     g->n++;
-    g->finite += isfinite(run->loss) ? 1 : 0;
+    if (run->fate != REPORT_FINE && g->failed++ == 0)
+        g->worst = run;
     g->running += !run->status;
     g->steps += run->n;
     g->loss += run->loss;
@@ -75,13 +76,32 @@ static double ratio_to(const report_run *run, const report_run *reference)
     return other > 0 ? loss / other : (double)NAN;
 }
 
+/* Twice the standard error of the difference of two means of ratios. The variance is pooled over the
+ * groups whose loss is about that of the reference, which is the measure and has none of its own;
+ * those that lost their way vary for other reasons. Too few seeds to tell: a percent. */
+static void set_noise(verdict *v)
+{
+    double squares = 0, freedom = 0, seeds = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const group *g = &v->at[i];
+        if (g == v->reference || g->n < 2 || !isfinite(g->variance) ||
+            fabs(g->ratio - 1) > verdict_worse)
+            continue;
+        squares += g->variance * (double)(g->n - 1);
+        freedom += (double)(g->n - 1);
+        seeds = fmax(seeds, (double)g->n);
+    }
+    v->noise_is_own = freedom > 0;
+    v->noise = freedom > 0 ? fmax(2 * sqrt(squares / freedom * 2 / seeds), 0.0005) : verdict_same;
+}
+
 void verdict_make(verdict *v, const report_run *runs, size_t n)
 {
     size_t *group_of = cli_resize(NULL, n * sizeof *group_of);
     v->at = cli_resize(NULL, n * sizeof *v->at);
     v->n = 0;
     v->reference = NULL;
-    v->is_validated = n > 0;
+    v->is_validated = v->has_losses = n > 0;
     for (size_t i = 0; i < n; i++) {
         size_t g = 0;
         while (g < v->n && !is_same_job(v->at[g].first, &runs[i]))
@@ -91,12 +111,21 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
         add_to_group(&v->at[g], &runs[i]);
         group_of[i] = g;
         v->is_validated &= runs[i].is_validated || runs[i].n == 0;
+        v->has_losses &= runs[i].has_loss || runs[i].n == 0;
     }
+    double *ratios = cli_resize(NULL, (n + 1) * sizeof *ratios);
     for (size_t i = 0; i < n; i++) {
         const report_run *r = reference_of(&runs[i], runs, n);
         group *g = &v->at[group_of[i]];
-        g->ratio += (r ? ratio_to(&runs[i], r) : (double)NAN) / (double)g->n;
+        ratios[i] = r ? ratio_to(&runs[i], r) : (double)NAN;
+        g->ratio += ratios[i] / (double)g->n;
     }
+    for (size_t i = 0; i < n; i++) {
+        group *g = &v->at[group_of[i]];
+        const double off = ratios[i] - g->ratio;
+        g->variance += g->n > 1 ? off * off / (double)(g->n - 1) : (double)NAN;
+    }
+    free(ratios);
     for (size_t i = 0; i < v->n; i++) {
         group *g = &v->at[i];
         double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->underflow};
@@ -110,4 +139,5 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
     if (v->n < 2)
         v->reference = NULL;
     free(group_of);
+    set_noise(v);
 }

@@ -6,10 +6,12 @@
 
 /* Runs that differ in nothing but the seed. Means over them. */
 typedef struct group {
-    const report_run *first;
+    const report_run *first, *worst; /* worst: the first that failed, else the first */
     char label[96];
-    size_t n, steps, finite, running;
+    size_t n, steps, running;
+    size_t failed;                              /* runs that came to nothing: report_fate */
     double loss, rate, bytes, underflow, ratio; /* ratio: to the reference's loss */
+    double variance;                            /* of the ratios, around their mean */
     uint64_t skipped, retried;
     bool is_half;
 } group;
@@ -19,9 +21,54 @@ typedef struct verdict {
     size_t n;
     const group *reference; /* NULL: nothing to compare with */
     bool is_validated;
+    bool has_losses;   /* of every run that has steps */
+    double noise;      /* ratios that differ by less are the same */
+    bool noise_is_own; /* measured between seeds; else it is assumed */
 } verdict;
 
 /* Free v->at. */
 void verdict_make(verdict *v, const report_run *runs, size_t n);
+
+static inline bool group_failed(const group *g) { return g->failed > 0; }
+/* Share of the steps that were skipped or retried. */
+static inline double group_wasted(const group *g)
+{
+    return g->steps > 0 ? (double)(g->skipped + g->retried) / (double)g->steps : 0;
+}
+
+/* ---- which one to use (pick.c) ---- */
+
+/* X(ID, words): "ruled out by ...", in this order. */
+#define PICK_RULES(X)                                 \
+    X(FAILED, "failure")                              \
+    X(LOSS, "loss")                                   \
+    X(UNDERFLOW, "underflow")                         \
+    X(ROBUST, "a scale that is fixed or not checked") \
+    X(MEMORY, "memory")                               \
+    X(SPEED, "speed")                                 \
+    X(WASTE, "skipped steps")                         \
+    X(LEAST, "the last digits of the loss")
+
+typedef enum pick_rule {
+#define X(id, words) PICK_##id,
+    PICK_RULES(X)
+#undef X
+        PICK_RULE_COUNT,
+    PICK_LEFT = PICK_RULE_COUNT /* not ruled out */
+} pick_rule;
+
+/* The group to use, or NULL: none can be told. out[v->n] becomes the rule that put out each. */
+const group *pick_group(const verdict *v, pick_rule *out);
+/* The words of WORDS_USE and of WORDS_COMMAND (use.c). */
+void verdict_say_use(FILE *f, const verdict *v);
+void verdict_say_command(FILE *f, const verdict *v, const char *config);
+/* "11.2 times the loss of fp32", "a loss 0.3% above that of fp32", "the loss of fp32" */
+void verdict_say_ratio(FILE *f, const verdict *v, double ratio);
+
+/* What differs by less is called the same; by more, a loss of quality. One seed moves the loss of a
+ * small net by about a percent. */
+static const double verdict_same = 0.01, verdict_worse = 0.05;
+static const double verdict_some = 0.0001, verdict_much = 0.01; /* shares that underflowed */
+static const double verdict_faster = 0.05; /* timings of a shared machine are no better */
 
 #endif

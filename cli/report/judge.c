@@ -48,6 +48,21 @@ double report_loss_at(const report_run *run, uint64_t step)
     return v > 0 ? run->valid[v - 1].loss : last_loss(run, n);
 }
 
+/* From which step on it was lost. */
+static void judge_fate(report_run *run)
+{
+    run->first_bad = UINT64_MAX;
+    if (run->n == 0)
+        return;
+    const bool stuck = run->skipped * 10 > run->n * 9;
+    if (!stuck && (!run->has_loss || isfinite(run->loss)))
+        return;
+    run->fate = stuck ? REPORT_STUCK : REPORT_DIVERGED;
+    for (size_t i = 0; i < run->n && run->first_bad == UINT64_MAX; i++)
+        if (stuck ? run->steps[i].skipped : !isfinite(run->steps[i].loss))
+            run->first_bad = run->steps[i].step;
+}
+
 void report_judge(report_run *run)
 {
     double underflow = 0, told = 0;
@@ -55,7 +70,7 @@ void report_judge(report_run *run)
         const report_step *s = &run->steps[i];
         run->skipped += s->skipped;
         run->retried += s->reruns > 0;
-        run->bad_losses += isfinite(s->loss) ? 0 : 1;
+        run->bad_losses += run->has_loss && !isfinite(s->loss);
         if (isfinite(s->underflow)) {
             underflow += (double)s->underflow;
             told++;
@@ -69,12 +84,20 @@ void report_judge(report_run *run)
     run->bytes = run->memory.n > 0 ? 0 : (double)NAN;
     for (size_t i = 0; i < run->memory.n; i++)
         run->bytes += run->memory.at[i].number;
+    judge_fate(run);
 }
 
 bool report_is_half(const report_run *run)
 {
     const char *precision = report_value(&run->config, "precision");
     return precision ? strcmp(precision, "fp32") != 0 : !run->half || strcmp(run->half, "f32") != 0;
+}
+
+bool report_has_fixed_scale(const report_run *run)
+{
+    const char *scaler = report_value(&run->config, "scaler");
+    return scaler && (strcmp(scaler, "none") == 0 || strcmp(scaler, "guard") == 0 ||
+                      strncmp(scaler, "static", 6) == 0);
 }
 
 /* ---- numbers as text ---- */

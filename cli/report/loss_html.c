@@ -7,13 +7,15 @@ static float loss_of(const report_step *s) { return s->loss; }
 static double valid_loss(const report_valid *v) { return v->loss; }
 static double valid_accuracy(const report_valid *v) { return v->accuracy; }
 
-static void widen(double *low, double *high, const series_list *l)
+static void widen(double *low, double *high, const series_list *l, bool bands)
 {
     for (size_t s = 0; s < l->n; s++)
         for (size_t i = 0; i < l->at[s].n; i++) {
-            const double y = l->at[s].at[i].y;
-            *low = isfinite(y) ? fmin(*low, y) : *low;
-            *high = isfinite(y) ? fmax(*high, y) : *high;
+            const chart_point *p = &l->at[s].at[i];
+            if (!isfinite(p->y))
+                continue;
+            *low = fmin(*low, bands ? p->low : p->y);
+            *high = fmax(*high, bands ? p->high : p->y);
         }
 }
 
@@ -28,8 +30,8 @@ void report_draw_loss(FILE *f, const report *r)
         longest = r->runs[i].n > longest ? r->runs[i].n : longest;
     }
     double low = (double)INFINITY, high = -(double)INFINITY;
-    widen(&low, &high, &train);
-    widen(&low, &high, &valid);
+    widen(&low, &high, &train, train.n == 1);
+    widen(&low, &high, &valid, false);
     char about[160];
     const size_t around =
         2 * series_window(longest) + 1 + (longest > SERIES_POINTS ? longest / SERIES_POINTS : 0);

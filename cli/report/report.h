@@ -4,6 +4,7 @@
  *     judge.c            what a run came to, in numbers
  *     groups.c           runs that differ in their seed only
  *     verdict.c          the verdict in words
+ *     pick.c, use.c      which run to use; the words about it
  *     report_html.c      the page: header, verdict, table of runs, settings
  *     loss_html.c        its sections, one report_draw_SECTION each (cost: speed and memory)
  *     scale_html.c
@@ -21,6 +22,7 @@
 
 typedef struct report_options {
     const char *title;  /* NULL: one is made from the runs */
+    const char *config; /* file of the options that the runs share; NULL: there is none */
     const char *option; /* by which the user named path, for errors; NULL: "--output" */
 } report_options;
 
@@ -73,6 +75,13 @@ typedef struct report_pairs {
     size_t n;
 } report_pairs;
 
+/* Whether it came to something. A run may go on to its last step and come to nothing. */
+typedef enum report_fate {
+    REPORT_FINE,
+    REPORT_STUCK,   /* less than a tenth of its steps were applied */
+    REPORT_DIVERGED /* its loss, as far as it is logged, is not finite at the end */
+} report_fate;
+
 typedef struct report_run {
     const char *path;
     char *name, *model, *data, *version, *time, *status, *half;
@@ -91,7 +100,8 @@ typedef struct report_run {
     double exponents_scale;
 
     uint64_t lines, damaged, void_steps, resumes;
-    bool is_cut; /* the last line has no end: the job is writing, or was killed */
+    bool is_cut;   /* the last line has no end: the job is writing, or was killed */
+    bool has_loss; /* a line has the member, be it null */
 
     /* from all that, report_judge's */
     double loss;       /* at the end: of the last validation, else of the last training steps */
@@ -101,6 +111,8 @@ typedef struct report_run {
     double rate;       /* median */
     double bytes;      /* of memory, summed */
     uint64_t skipped, retried, bad_losses;
+    report_fate fate;
+    uint64_t first_bad; /* of DIVERGED and STUCK: the step from which on it was lost */
 } report_run;
 
 typedef struct report {
@@ -114,6 +126,7 @@ int report_read(report_run *run, const char *path);
 void report_free(report_run *run);
 const char *report_value(const report_pairs *pairs, const char *key); /* NULL: not there */
 bool report_is_half(const report_run *run);
+bool report_has_fixed_scale(const report_run *run); /* none, guard, static:S */
 
 /* ---- what it means ---- */
 
@@ -127,11 +140,13 @@ double report_loss_at(const report_run *run, uint64_t step);
 /* The verdict in words: sentences that are computed, never assumed. What cannot be told from the
  * logs is said to be missing. Several runs that differ in their seed only are judged together. One
  * statement per line; what stands before a tab is the name of a run. */
-enum { WORDS_HEADLINE, WORDS_UNDERFLOW, WORDS_COST, WORDS_USE, WORDS_COUNT };
+enum { WORDS_HEADLINE, WORDS_UNDERFLOW, WORDS_COST, WORDS_USE, WORDS_COMMAND, WORDS_COUNT };
 typedef struct report_words {
     char *text[WORDS_COUNT]; /* the caller's to free */
 } report_words;
-void report_verdict(report_words *words, const report_run *runs, size_t n);
+/* WORDS_COMMAND is the command that trains with what WORDS_USE says, or "": nothing to compare.
+ * config: of report_options. */
+void report_verdict(report_words *words, const report_run *runs, size_t n, const char *config);
 
 /* ---- drawing: the page (report_html.c) and its sections (SECTION_html.c) ---- */
 

@@ -118,17 +118,21 @@ static void draw_statements(FILE *f, char *text)
 
 static void draw_verdict(FILE *f, const report *r)
 {
-    static const char *const names[WORDS_COUNT] = {"", "Underflow", "What it cost", "What to use"};
+    static const char *const names[WORDS_COUNT] = {"", "Underflow", "What it cost", "What to use",
+                                                   "Command"};
     report_words words;
-    report_verdict(&words, r->runs, r->n);
+    report_verdict(&words, r->runs, r->n, r->options->config);
     fputs("<section class=\"verdict\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\">", f);
     html_escape(f, words.text[WORDS_HEADLINE]);
     fputs("</h2>\n<dl>\n", f);
     for (int i = WORDS_UNDERFLOW; i < WORDS_COUNT; i++)
         if (words.text[i][0]) {
-            fprintf(f, "<dt>%s</dt><dd>", names[i]);
-            draw_statements(f, words.text[i]);
-            fputs("</dd>\n", f);
+            fprintf(f, "<dt>%s</dt><dd>%s", names[i], i == WORDS_COMMAND ? "<code>" : "");
+            if (i == WORDS_COMMAND)
+                html_escape(f, words.text[i]);
+            else
+                draw_statements(f, words.text[i]);
+            fputs(i == WORDS_COMMAND ? "</code></dd>\n" : "</dd>\n", f);
         }
     fputs("</dl>\n</section>\n", f);
     for (int i = 0; i < WORDS_COUNT; i++)

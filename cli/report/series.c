@@ -44,10 +44,8 @@ void series_add_means(series_list *l, const report *r, size_t run,
                 continue;
             sum += value;
             count++;
-            if (i >= from && i < to) {
-                low = fmin(low, value);
-                high = fmax(high, value);
-            }
+            low = fmin(low, value);
+            high = fmax(high, value);
         }
         points[k] = (chart_point){(double)u->steps[to - 1].step,
                                   count > 0 ? sum / count : (double)NAN, low, high};

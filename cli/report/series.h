@@ -19,7 +19,7 @@ void series_free(series_list *l);
 /* Takes points[n]. */
 void series_add(series_list *l, const report *r, size_t run, chart_point *points, size_t n);
 
-/* Means of steps around each place; low and high are of the steps at the place. */
+/* Means of steps around each place; low and high are of the same steps. */
 void series_add_means(series_list *l, const report *r, size_t run,
                       float (*of)(const report_step *step));
 /* Steps on each side over which a line of n steps is a mean. */

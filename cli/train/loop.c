@@ -21,7 +21,8 @@ const char *const train_phase_names[TRAIN_PHASES] = {
 
 const char *train_ending_name(train_ending ending)
 {
-    static const char *const names[] = {"done", "interrupted", "early stop", "failed"};
+    static const char *const names[] = {"done",   "interrupted", "early stop",
+                                        "failed", "stuck",       "diverged"};
     return names[ending];
 }
 
@@ -66,7 +67,7 @@ static int validate(train_job *j, train_result *r, bool *best)
     if (code != CLI_GO)
         return code;
     const double value = j->info->task == GS_TASK_CLASSES ? r->accuracy : r->loss;
-    *best = is_better(j, value);
+    *best = isfinite(r->loss) && is_better(j, value);
     j->about.waits = *best ? 0 : j->about.waits + 1;
     if (*best) {
         j->about.best = value;
@@ -173,6 +174,11 @@ static int take_step(train_job *j, train_result *r)
     r->sent += row.sent;
     r->scale = row.scale;
     r->loss = row.loss;
+    r->applied += row.report.verdict.action == GS_APPLY;
+    if (row.report.verdict.action != GS_APPLY && r->first_skip == 0)
+        r->first_skip = j->about.step;
+    if (!isfinite(row.loss) && r->first_bad == 0)
+        r->first_bad = j->about.step;
     r->accuracy = (double)NAN;
     r->shown = smooth(r->shown, row.loss);
     r->pace = smooth(r->pace, step.seconds / (double)items);
@@ -221,6 +227,29 @@ static int between_steps(train_job *j, train_result *r, int signal)
     return busy ? ranks_first_error(code, NULL) : code;
 }
 
+/* A run that came to its last step may have come to nothing. CLI_GO, or the exit code. */
+static int judge_end(const train_job *j, train_result *r)
+{
+    const uint64_t steps = j->about.step - r->first;
+    const unsigned long long applied = r->applied, all = steps;
+    char why[64] = "";
+    if (steps == 0)
+        return CLI_GO;
+    if (r->first_bad > 0)
+        snprintf(why, sizeof why, ", first at step %llu", (unsigned long long)r->first_bad);
+    if (r->applied < steps && r->applied * 10 < steps) {
+        r->ending = TRAIN_STUCK;
+        return cli_failed("the run came to nothing: %llu of %llu steps were applied, the first was "
+                          "skipped at step %llu",
+                          applied, all, (unsigned long long)r->first_skip);
+    }
+    if (!isfinite(r->loss)) {
+        r->ending = TRAIN_DIVERGED;
+        return cli_failed("the run came to nothing: the loss is not finite%s", why);
+    }
+    return CLI_GO;
+}
+
 int train_loop(train_job *j, train_result *r)
 {
     *r = (train_result){.first = j->about.step,
@@ -254,6 +283,8 @@ int train_loop(train_job *j, train_result *r)
     r->seconds = gs_clock() - start;
     if (code != CLI_GO)
         r->ending = TRAIN_FAILED;
+    else if (r->ending == TRAIN_DONE || r->ending == TRAIN_EARLY)
+        code = judge_end(j, r);
     train_log_end(j, r);
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
         code = 128 + r->signal;

@@ -126,6 +126,8 @@ static const cli_option now_rows[] = {
      .now = true},
     {"resume", NULL, "go on from the newest checkpoint, with its options unless others are given",
      CLI_FLAG(&O->resume), .now = true},
+    {"overwrite", NULL, "begin files of --log and --csv anew that an earlier run has left",
+     CLI_FLAG(&O->overwrite), .now = true},
     {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true},
     {0}};
 
@@ -142,11 +144,14 @@ const cli_option train_rows[] = {
 
 static const cli_spec spec = {
     .name = "gradscale train",
-    .about = "Trains a model in mixed precision with loss scaling. Without options a small "
-             "convolutional network learns Fashion-MNIST in fp16.\n\n"
-             "Progress goes to standard error. SIGINT, SIGTERM and SIGHUP end the run after the "
-             "step that is being taken, with a checkpoint if there is a folder for them, and the "
-             "exit code is 130, 143 or 129; a second one ends it at once.",
+    .about =
+        "Trains a model in mixed precision with loss scaling. Without options a small "
+        "convolutional network learns Fashion-MNIST in fp16.\n\n"
+        "Progress goes to standard error. SIGINT, SIGTERM and SIGHUP end the run after the "
+        "step that is being taken, with a checkpoint if there is a folder for them, and the "
+        "exit code is 130, 143 or 129; a second one ends it at once. A run that came to nothing, "
+        "because next to no step was applied or because its loss is not finite at the end, has "
+        "the exit code 1.",
     .options = train_rows};
 
 static const train_options not_given = NOT_GIVEN;

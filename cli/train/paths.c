@@ -86,6 +86,13 @@ static int check_file(const char *path)
     return parent_of(folder, path) ? check_folder(folder) : ENAMETOOLONG;
 }
 
+/* What an earlier run has logged is not to be lost by a command that was given again. */
+static bool has_content(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+}
+
 int train_check_paths(const train_options *o)
 {
     const struct {
@@ -110,6 +117,11 @@ int train_check_paths(const train_options *o)
         if (why != 0)
             return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,
                             strerror(why));
+        if ((all[i].path == o->log || all[i].path == o->csv) && !o->overwrite && !o->resume &&
+            !o->dry_run && has_content(all[i].path))
+            return cli_fail("--%s: %.120s is there already: name another file, or add --overwrite "
+                            "to begin it anew",
+                            all[i].option, all[i].path);
     }
     return CLI_GO;
 }

@@ -53,7 +53,7 @@ typedef struct train_options {
     uint64_t compare_every;
 
     const char *config;
-    bool resume, quiet, dry_run, print_config;
+    bool resume, quiet, dry_run, print_config, overwrite;
 } train_options;
 
 /* The one the table points to: a process trains one job. */
@@ -156,15 +156,24 @@ uint64_t train_job_parameters(const train_job *j);
 
 enum { TRAIN_DATA = GS_PHASE_COUNT, TRAIN_LOG, TRAIN_VALID, TRAIN_SAVE, TRAIN_PHASES };
 
-typedef enum train_ending { TRAIN_DONE, TRAIN_STOPPED, TRAIN_EARLY, TRAIN_FAILED } train_ending;
+typedef enum train_ending {
+    TRAIN_DONE,
+    TRAIN_STOPPED,
+    TRAIN_EARLY,
+    TRAIN_FAILED,
+    TRAIN_STUCK,   /* went to its end, and less than a tenth of its steps was applied */
+    TRAIN_DIVERGED /* went to its end, and the loss is not finite */
+} train_ending;
 
 typedef struct train_result {
     train_ending ending;
-    uint64_t first;        /* step before the first */
-    double loss, accuracy; /* of the last validation; else the last step's, and NaN */
-    double shown, pace;    /* loss and seconds per item, smoothed for the eye */
-    uint64_t items;        /* images or tokens, of this process's run */
-    uint64_t sent;         /* bytes to other ranks, in steps */
+    uint64_t first;                 /* step before the first */
+    uint64_t applied;               /* steps, by this process */
+    uint64_t first_skip, first_bad; /* steps: skipped; with a loss that is not finite; 0: none */
+    double loss, accuracy;          /* of the last validation; else the last step's, and NaN */
+    double shown, pace;             /* loss and seconds per item, smoothed for the eye */
+    uint64_t items;                 /* images or tokens, of this process's run */
+    uint64_t sent;                  /* bytes to other ranks, in steps */
     double seconds, phases[TRAIN_PHASES];
     double scale;
     uint64_t saved; /* step of the last checkpoint; 0: none */

@@ -181,12 +181,27 @@ void train_show_summary(const train_job *j, const train_result *r)
 
 /* ---- the dry run ---- */
 
+/* Forward passes over the validation items, at the pace of the step's own. */
+static double validation_seconds(const train_job *j, double forward)
+{
+    const uint64_t there = j->info->items[GS_SPLIT_VALID];
+    const uint64_t items = there < j->o.valid_items ? there : j->o.valid_items;
+    return forward * (double)items / (double)(j->o.batch * j->o.accumulate);
+}
+
+/* What is known without a step is said at once; a step of a large model may take long, and then one
+ * has to do. */
 int train_dry_run(train_job *j)
 {
     enum { TRIES = 4 };
+    static const double enough = 2; /* s */
     gs_memory tape = {0};
-    double best = HUGE_VAL;
-    for (int i = 0; i < TRIES; i++) { /* the first two make the arena */
+    double best = HUGE_VAL, forward = 0;
+    const double began = gs_clock();
+    print_job(j);
+    cli_flush();
+    /* the first two make the arena */
+    for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
         const gs_batch *micro;
         size_t n;
         gs_error error = {0};
@@ -201,21 +216,14 @@ int train_dry_run(train_job *j)
         if (status != GS_OK)
             return cli_fail_status(status, gs_context_error(j->ctx));
         best = fmin(best, gs_clock() - start);
+        forward = row.seconds[GS_PHASE_FORWARD];
         tape = row.memory;
     }
-    double loss, accuracy, validation = 0;
-    if (train_valid_possible(j)) {
-        const double start = gs_clock();
-        const int code = train_validate(j, &loss, &accuracy);
-        if (code != CLI_GO)
-            return code;
-        validation = gs_clock() - start;
-    }
+    const double validation = train_valid_possible(j) ? validation_seconds(j, forward) : 0;
     const uint64_t left = j->o.steps > j->about.step ? j->o.steps - j->about.step : 0;
     const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
     const train_bytes b = train_job_bytes(j, tape);
     char took[48], sums[5][48];
-    print_job(j);
     printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
            bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
            bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),

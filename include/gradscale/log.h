@@ -145,7 +145,7 @@ typedef struct gs_log_end {
     uint64_t step;
     double seconds, loss, accuracy;
     uint64_t applied, skipped, retried;
-    const char *status; /* "done", "interrupted", "early stop", "failed" */
+    const char *status; /* "done", "interrupted", "early stop", "failed", "stuck", "diverged" */
     gs_log_pairs phases;
 } gs_log_end;
 

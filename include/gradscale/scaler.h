@@ -183,7 +183,8 @@ typedef struct gs_scaler {
     double tune[GS_TUNE_COUNT];    /* the policy's own parameters, see gs_scaler_set */
     float history[GS_HISTORY_MAX]; /* headroom: amax in true units, newest at seen % history */
     double mean[3];                /* logmax: fast and slow mean, mean square */
-    uint32_t seen, zeros;          /* amax values noted; steps in a row with nothing but zeros */
+    uint32_t seen, zeros;          /* amax values noted; steps in a row with nothing but zeros,
+                                      UINT32_MAX: clean steps tell no amax */
 
     struct { /* the batch that is being retried; all zero: none */
         double scale;

@@ -7,12 +7,20 @@
  *      a batch that is bad at any scale cannot drive it to the floor for good.
  *  (3) All gradients zero: nothing is noted, but every `history` such steps in a row double the
  *      scale, in case they underflowed.
+ *  (4) Fed by flags alone there is no amax to follow, and it does as dynamic scalers do: half the
+ *      scale after an overflow, twice the scale after FLAGS_INTERVAL clean steps. `zeros` is
+ *      NO_AMAX from the first clean step without an amax to the next one with it; machine.clean
+ *      counts the clean steps. Overflows before that step fell by (2): the last of them is taken
+ *      for a halving then.
  *
  * margin 6 and history 16 are measured: see doc/scaler.md. With a wider margin small gradients
  * underflow, a smaller one skips at every jump of the loss; a longer history is slower to rise. */
 #include "scaler/scaler.h"
 
 enum { MARGIN, HISTORY };
+enum { FLAGS_INTERVAL = 2000 }; /* as most frameworks have it */
+
+static const uint32_t NO_AMAX = UINT32_MAX;
 
 void gsi_headroom_init(gs_scaler *s)
 {
@@ -41,9 +49,32 @@ static void follow(gs_scaler *s)
     }
 }
 
+/* Whether the scale is where (2) puts it after an overflow. */
+static bool has_fallen(const gs_scaler *s)
+{
+    if (s->seen == 0)
+        return false;
+    const float newest = s->history[(s->seen - 1) % (uint32_t)s->tune[HISTORY]];
+    return (double)newest * s->machine.scale * exp2(s->tune[MARGIN]) == gsi_half_max(s);
+}
+
+/* A clean step that told no amax. */
+static void step_without_amax(gs_scaler *s)
+{
+    if (s->zeros != NO_AMAX && has_fallen(s))
+        gsi_go_to(s, s->machine.scale * exp2(s->tune[MARGIN]));
+    s->zeros = NO_AMAX;
+    if (++s->machine.clean % FLAGS_INTERVAL == 0)
+        gsi_go_to(s, 2 * s->machine.scale);
+}
+
 bool gsi_headroom_step(gs_scaler *s, const gs_finding *f)
 {
-    if (f->found) {
+    if (s->zeros == NO_AMAX && !f->found && !isnan(f->amax))
+        s->zeros = 0;
+    if (f->found && s->zeros == NO_AMAX) {
+        gsi_go_to(s, s->machine.scale / 2);
+    } else if (f->found) {
         note(s, 2 * gsi_half_max(s) / s->machine.scale);
         follow(s);
     } else if (f->amax > 0) {
@@ -54,6 +85,8 @@ bool gsi_headroom_step(gs_scaler *s, const gs_finding *f)
         for (int i = 0; i < GS_HISTORY_MAX; i++)
             s->history[i] /= 2;
         gsi_go_to(s, 2 * s->machine.scale);
+    } else if (isnan(f->amax)) {
+        step_without_amax(s);
     }
     return false;
 }

@@ -13,24 +13,42 @@
 enum { BYTES = 256, LOOKED_AT = 8000 };
 static const uint64_t MOST = (uint64_t)1 << 31; /* it is held in memory */
 
+typedef enum origin { ALONE, IN_FOLDER, INSTALLED } origin;
+
 typedef struct text {
     uint8_t *bytes; /* [n] */
     size_t n, room;
 } text;
 
+/* A 0, or a control that is neither white space nor a terminal's: in text of any encoding that is
+ * made of bytes there is none. */
+static bool is_binary(const uint8_t *start, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (start[i] < ' ' && !(start[i] >= '\a' && start[i] <= '\r') && start[i] != '\033')
+            return true;
+    return false;
+}
+
 /* Appends a file. In a folder a file with a 0 near its beginning is taken for binary and passed
- * over, as git does it, and a 0 marks the end of every other. */
-static gs_status add_file(gs_data *data, const char *path, bool in_folder, gs_error *error)
+ * over, as git does it, and a 0 marks the end of every other. Alone it is refused. The installed
+ * sources are such a folder in one file. */
+static gs_status add_file(gs_data *data, const char *path, origin from, gs_error *error)
 {
     text *t = data->state;
     gsi_stream *s;
     uint8_t start[LOOKED_AT];
     size_t got = 0;
     uint64_t size = 0;
+    const bool in_folder = from == IN_FOLDER;
     gs_status status = gsi_stream_open(&s, path, &data->heap, error);
-    if (status == GS_OK && in_folder)
+    if (status == GS_OK)
         status = gsi_stream_some(s, start, sizeof start, &got, error);
-    if (status != GS_OK || memchr(start, 0, got)) {
+    if (status == GS_OK && from == ALONE && is_binary(start, got))
+        status = gsi_file_fail(gsi_stream_file(s), error, GS_EFORMAT,
+                               "is binary, and of no format that is read: IDX images, token files "
+                               "of llm.c (.bin), text, all of them perhaps packed by gzip");
+    if (status != GS_OK || (in_folder && memchr(start, 0, got))) {
         gsi_stream_close(s);
         return status;
     }
@@ -62,7 +80,7 @@ static gs_status add_folder(gs_data *data, const char *folder, gs_error *error)
     gsi_paths paths = {.heap = &data->heap};
     gs_status status = gsi_paths_walk(&paths, folder, error);
     for (size_t i = 0; i < paths.n && status == GS_OK; i++)
-        status = add_file(data, paths.list[i], true, error);
+        status = add_file(data, paths.list[i], IN_FOLDER, error);
     gsi_paths_free(&paths);
     return status;
 }
@@ -86,7 +104,7 @@ static gs_status open_text(gs_data *data, const gs_data_config *config, gs_error
     struct stat st;
     const bool folder = stat(config->name, &st) == 0 && S_ISDIR(st.st_mode);
     const gs_status status =
-        folder ? add_folder(data, config->name, error) : add_file(data, config->name, false, error);
+        folder ? add_folder(data, config->name, error) : add_file(data, config->name, ALONE, error);
     return status == GS_OK ? divide(data, config, error) : status;
 }
 
@@ -99,7 +117,7 @@ static gs_status open_self(gs_data *data, const gs_data_config *config, gs_error
         return gsi_fail(error, GS_ENULL, "self: the folder of the sources is not given");
     gs_status status = GS_OK;
     if (stat(config->root, &st) == 0 && S_ISREG(st.st_mode))
-        status = add_file(data, config->root, false, error);
+        status = add_file(data, config->root, INSTALLED, error);
     else
         for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
             status = snprintf(path, sizeof path, "%s/%s", config->root, parts[i]) < GSI_PATH

@@ -100,7 +100,7 @@ static const gsi_log_member end[] = {
     {"applied",     GSI_LOG_COUNT,     false, AT(applied),     "steps applied, over all of the run"},
     {"skipped",     GSI_LOG_COUNT,     false, AT(skipped),     "steps skipped"},
     {"retried",     GSI_LOG_COUNT,     false, AT(retried),     "retries of batches"},
-    {"status",      GSI_LOG_TEXT,      false, AT(status),      "\"done\", \"interrupted\", \"early stop\" or \"failed\""},
+    {"status",      GSI_LOG_TEXT,      false, AT(status),      "\"done\", \"interrupted\", \"early stop\", \"failed\", \"stuck\" (it came to its end with less than a tenth of its steps applied) or \"diverged\" (with a loss that is not finite)"},
     {"phases",      GSI_LOG_PAIRS,     false, AT(phases),      "seconds of this process by what they were spent on: those of a step (`gs_phase`), then `data` (waiting for a batch), `log` (logs and progress), `valid`, `save`"},
 };
 #undef LINE

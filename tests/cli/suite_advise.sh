@@ -49,6 +49,29 @@ for name in large wide small fine beyond; do
         $data/verdict_$name.npy
 done
 
+# a dump at a scale: the same numbers, in true units
+member() { sed -n "s/^ *\"$1\": \(.*[^,]\),*\$/\1/p" "$2" | head -n 1; }
+json $data/grads.safetensors >"$tmp/plain.json"
+json --scale 1024 $data/grads.safetensors >"$tmp/scaled.json"
+check "--scale: its limit is higher by as much" test "$(member largest_safe_log2_scale "$tmp/scaled.json")" -eq \
+    $(($(member largest_safe_log2_scale "$tmp/plain.json") + 10))
+check "--scale: its exponents are lower" test "$(member first_exponent "$tmp/scaled.json")" -eq \
+    $(($(member first_exponent "$tmp/plain.json") - 10))
+check "--scale: is in the JSON" test "$(member dump_scale "$tmp/scaled.json")" = 1024
+check "--scale 0" refuses "--scale" "$program" advise --scale 0 $data/f4.npy
+
+# zeros of an f16 dump may be gradients that are gone
+{ printf '\223NUMPY\001\000\166\000'; printf "%-117s\n" "{'descr': '<f2', 'fortran_order': False, 'shape': (4,), }"
+  printf '\000\000\000\000\000\074\000\000'; } >"$tmp/half.npy"
+"$program" advise --ascii "$tmp/half.npy" >"$tmp/got"
+check "zeros of f16 may be losses" grep -q '^75.0% of the f16 values are zero, and some of them may be gradients' "$tmp/got"
+json --scale 65536 "$tmp/half.npy" >"$tmp/got"
+check "at a scale, too" grep -q '"zero_sentence": "75.0% .* below 4.55e-13 (2^-25 / 65536)' "$tmp/got"
+"$program" advise --ascii $data/grads.safetensors >"$tmp/got"
+check "zeros of f32 are zeros" not grep -q "may be gradients" "$tmp/got"
+check "the table fits 80 columns" not sh -c "sed -n '/^scale/,/^ *2^24/p' '$tmp/got' | grep '.\{81\}'"
+check "the recommended row is marked" test "$(grep -c '< use$' "$tmp/got")" -eq 1
+
 # the same with one thread and the reference kernels
 for how in "--threads 1" "--threads 3" "--cpu ref"; do
     check "JSON with $how" same $data/grads.json json $how $data/grads.safetensors

@@ -56,6 +56,15 @@ check "one row per run, in order" test "$(sed -n '2,7s/  .*//p' "$tmp/out" | tr 
     "fp32,fp16 none,fp16 static:1024,fp16 pytorch,fp16 headroom,bf16 guard,"
 check "every cell is a number" sh -c "! sed -n 3,7p '$tmp/out' | grep -E '  -( |\$)|nan|inf'"
 check "words" has '^Use '
+check "the command that uses it" has "^    gradscale train --config $tmp/a/job.conf --precision (fp32|fp16|bf16) --scaler [a-z]+\$"
+train_again() { sh -c "$(sed -n "s|^    gradscale train|'$gs' train|p" "$tmp/out") --quiet --steps 1"; }
+check "which works" train_again
+narrow() { "$gs" compare --config "$tmp/small.conf" --output "$tmp/a" --resume >"$tmp/narrow" && ! grep -v '^    gradscale\|^The report' "$tmp/narrow" | grep '.\{81\}'; }
+COLUMNS=80
+export COLUMNS
+check "80 columns" narrow
+unset COLUMNS
+check "in two parts" test "$(grep -c '^run ' "$tmp/narrow")" -eq 2
 check "where the report lies" has "^The report is $tmp/a/report.html"
 check "the report" grep -q '</html>' "$tmp/a/report.html"
 check "one log per run" test "$(ls "$tmp/a" | grep -c 'seed-1.jsonl$')" -eq 6
@@ -90,10 +99,33 @@ check "has the spread" has '^run  *train  *valid  *least-most'
 check "a scale that always overflows" compares 0 --config "$tmp/small.conf" --output "$tmp/b" \
     --runs fp32,fp16:static:1e15 --json
 check "skips every step" test "$(member skipped "$tmp/out" | tr '\n' ' ')" = "0 8 "
+check "is stuck" test "$(member fate "$tmp/out" | tr '\n' ' ')" = '"fine" "stuck" '
+check "and says so" grep -q '"headline": "fp16 static:1e15 failed: all of its 8 steps were skipped' "$tmp/out"
+check "--resume does not repeat it" compares 0 --config "$tmp/small.conf" --output "$tmp/b" --resume \
+    --runs fp32,fp16:static:1e15
+check "nothing was run" test ! -s "$tmp/err"
 
 check "--quiet" compares 0 --config "$tmp/small.conf" --output "$tmp/b" --runs fp32,bf16 --quiet
 check "says nothing" test ! -s "$tmp/out" -a ! -s "$tmp/err"
 check "and leaves its report" grep -q '</html>' "$tmp/b/report.html"
+
+# The time left, on a terminal: of what is not done, at the pace of what this process has done. The runs
+# take about as long as one another, so it falls; a bar that forgets how it began says 0:00 from the second on.
+left()
+{
+    TERM=xterm script -qec "'$gs' compare --config '$tmp/small.conf' --steps 3000 --output '$tmp/g' --runs fp32,fp16:none,bf16" \
+        "$tmp/typescript" >/dev/null </dev/null
+    tr '\r' '\n' <"$tmp/typescript" | sed -n 's/.*] *\([0-9]*\)%.* \([0-9]*\):\([0-9]*\) left.*/\1 \2 \3/p' >"$tmp/lefts"
+    cat "$tmp/lefts"
+    # between 34% and 60%: two thirds of the time are left or a little less, of what the whole takes
+    awk '$1 > 5 && $1 < 30 && $3 > most { most = $3 } $1 > 36 && $1 < 60 { n++; sum += $3 }
+         END { exit !(n > 0 && (most < 3 || sum / n > most / 6)) }' "$tmp/lefts"
+}
+if command -v script >/dev/null; then
+    check "the time left" left
+else
+    skip "the time left" "there is no script(1)"
+fi
 
 # ---- what goes wrong ----
 

@@ -61,12 +61,12 @@ log dynamic -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v loss=0
 check "three runs" page fp32 none dynamic
 check "the worst is the headline" says "fp16 none had 70% of its non-zero gradients underflow to zero and ended at 10 times the loss of fp32"
 check "the cost" says "fp16 pytorch ended within 0.2% of fp32"
-check "the choice" says "fp16 pytorch ended at a loss 0.2% above that of fp32, at 1.5 times its speed"
+check "the choice" says "fp16 pytorch ended at a loss 0.2% above that of fp32, in 83.3% of its memory, at 1.5 times its speed"
 check "one seed" says "With one seed each"
 check "settings that differ are marked" grep -q '<tr class="differs"><th scope="row">scaler' "$page"
 check "others are not" not grep -q '<tr class="differs"><th scope="row">seed' "$page"
 check "a run without underflow has no map" has "No gradient underflowed in any layer of fp32, fp16 pytorch"
-check "dashes tell the runs apart" has '.s1.line{stroke-dasharray'
+check "dashes tell the runs apart" has '.d1.line{stroke-dasharray'
 log same -v name="fp16 none" -v precision=fp16 -v underflow=0.0002 -v loss=0.1001
 check "two that are alike" page fp32 same
 check "it says so" says "It made no difference: all came within 0.1% of fp32"
@@ -88,7 +88,47 @@ check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
 check "and more than one" not says "With one seed each"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
 check "a loss that is not finite" page fp32 nan
-check "is the headline" says "fp16 none did not end with a finite loss"
+check "is the headline" says "fp16 none failed: its loss is not finite at the end, first at step 1"
+awk '/"event":"valid"/ { next } /"step":(3[1-9]|40),/ { sub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/late.jsonl"
+check "from some step on" page late
+check "names it" says "fp16 none failed: its loss is not finite at the end, first at step 31"
+log stuck -v name="fp16 static:1e15" -v precision=fp16 -v scaler=static:1e15 -v skip=1
+check "nothing was applied" page fp32 stuck
+check "is the headline" says "fp16 static:1e15 failed: all of its 40 steps were skipped, from step 1 on"
+check "and no choice" says "Ruled out by failure: fp16 static:1e15"
+check "alone" page stuck
+check "a scale that moves" says "A scale that moves"
+
+# ---- which to use: what matters more comes first ----
+log big32 -v name=fp32 -v precision=fp32 -v bytes=2000
+log cheap -v name="fp16 none" -v precision=fp16 -v underflow=0.07 -v loss=0.1005 -v rate=1300
+log fixed -v name="fp16 static:1024" -v precision=fp16 -v scaler=static:1024 -v underflow=0.001 -v loss=0.1 -v rate=1400
+log torch -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v underflow=0.002 -v loss=0.1003
+log brain -v name="bf16 guard" -v precision=bf16 -v scaler=guard -v loss=0.1002 -v rate=1010
+check "speed is no excuse for underflow" page fp32 cheap torch
+check "use the robust one" says "What to use fp16 pytorch ended at a loss 0.3% above"
+check "why not the fast one" says "by underflow: fp16 none"
+check "a dynamic scale before a fixed one" page fp32 fixed torch
+check "use the dynamic one" says "What to use fp16 pytorch"
+check "why" says "by a scale that is fixed or not checked: fp16 static:1024"
+check "memory before speed" page fp32 brain
+check "use half" says "What to use bf16 guard ended at a loss 0.2% above that of fp32, in 83.3% of its memory, as fast"
+check "the command" says "gradscale train --precision bf16 --scaler guard"
+check "no gain" page big32 brain
+check "is no reason" says "What to use fp32 none of the others gains enough"
+log slim -v name=fp32 -v precision=fp32 -v bytes=500
+check "fp32 that is smaller" page slim cheap brain torch
+check "is the one" says "What to use fp32 none of the others gains enough to give it up"
+check "with its command" says "gradscale train --precision fp32 --scaler none"
+check "one seed is told" says "With one seed each, a difference of a percent may be chance, and counts as equal."
+for seed in 1 2 3; do
+    log n$seed -v name="fp32 seed $seed" -v seed=$seed -v loss=0.1$seed
+    log o$seed -v name="bf16 seed $seed" -v precision=bf16 -v scaler=guard -v seed=$seed -v loss=0.1${seed}03
+    log p$seed -v name="fp16 seed $seed" -v precision=fp16 -v scaler=pytorch -v seed=$seed -v loss=0.1${seed}031 -v rate=2000
+done
+check "a loss beyond the noise" page n1 n2 n3 o1 o2 o3 p1 p2 p3
+check "of the seeds" says "Between the 3 seeds the losses vary: what differs by less than 0.05% counts as equal"
+check "rules out" says "Ruled out by loss: bf16 and fp16"
 sed 's/"loss":[0-9.e-]*/"loss":-1/' "$tmp/fp32.jsonl" >"$tmp/negative.jsonl"
 sed 's/"loss":[0-9.e-]*/"loss":-2/; s/fp32/fp16/g' "$tmp/fp32.jsonl" >"$tmp/below.jsonl"
 check "losses below zero" page negative below
@@ -98,7 +138,37 @@ check "forty runs" page $many
 check "its title" "$program" report --output "$page" --title "A <b> & 'c'" "$tmp/one.jsonl"
 check "is escaped" has '<h1>A &lt;b&gt; &amp; &#39;c&#39;</h1>'
 
+# ---- what is drawn ----
+labels() # ID: those of the y axis
+{
+    awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /text-anchor="end"/ { sub(/.*text-anchor="end">/, ""); sub(/<.*/, ""); print } on && /^<svg width/ { exit }' "$page"
+}
+log narrow -v name=narrow -v precision=fp16 -v flat=1 -v underflow=0.01234 -v rate=1234567
+check "a loss that hardly moves" page narrow
+for id in train rate underflow; do
+    check "$id: labels differ" test "$(labels $id | sort | uniq -d | wc -l)" -eq 0
+    check "$id: and are there" test "$(labels $id | wc -l)" -ge 2
+done
+log two -v name=two -v steps=2
+check "two steps" page two
+grep 'y="260"' "$page" >"$tmp/x"
+check "have an axis" test -s "$tmp/x"
+check "are whole ones" not grep -qE 'text-anchor="(middle|end)">[0-9]+\.[0-9]+</text>' "$tmp/x"
+check "x axes say step" has '>step</text>'
+many=$(for i in $(seq 12); do echo one; done)
+check "twelve runs" page $many
+styles() { grep -oE '<path class="line s[0-9]+ d[0-9]+"' "$page" | sort -u | wc -l; }
+check "differ in colour or dash" test "$(styles)" -eq 12
+log spike -v name=spike -v steps=2000 -v spike=1500 -v bare=1
+check "a spike" page spike
+check "is in the band" test "$(labels train | awk '$1 >= 4' | wc -l)" -ge 1
+
 # ---- what is missing is said to be ----
+log blind -v name=blind -v blind=1 -v bare=1 -v skip=20
+check "no loss in the log" page blind
+check "is not a loss that is not finite" not says "finite"
+check "but said" says "The loss is not in the logs"
+check "with what there is" says "blind.jsonl skipped 2 of 40 steps (5%)"
 log bare -v bare=1
 check "steps only" page bare
 check "its name is the file's" has '<h1>bare.jsonl</h1>'
@@ -120,12 +190,13 @@ check "an event that is not known" page newer
 head -c -20 "$tmp/one.jsonl" >"$tmp/cut.jsonl"
 check "an unfinished last line" page cut
 check "is told" has "the last line is not finished"
-{ cat "$tmp/bare.jsonl"; echo '{"event":"resume","step":30,"from":"x"}'; sed -n '31,$p' "$tmp/bare.jsonl"; } >"$tmp/resumed.jsonl"
+{ cat "$tmp/bare.jsonl"; echo '{"event":"resume","step":30,"from":"x"}'; sed -n '31,$p' "$tmp/bare.jsonl"; echo '{"event":"end","phases":{"forward":1}}'; } >"$tmp/resumed.jsonl"
 check "a resumed run" page resumed
+check "its phases are those of its last part" not has "over the whole run"
 check "its later steps count" has "resumed 1 time; 10 steps were repeated"
-check "once" grep -q '<td>40 so far</td>' "$page"
+check "once" grep -q '<td>40</td>' "$page"
 awk 'NR > 30 { sub(/"loss":[^,]*/, "\"loss\":777") } 1' "$tmp/bare.jsonl" >"$tmp/first.jsonl"
-{ cat "$tmp/first.jsonl"; echo '{"event":"resume","step":30}'; sed -n '31,$p' "$tmp/bare.jsonl"; } >"$tmp/void.jsonl"
+{ cat "$tmp/first.jsonl"; echo '{"event":"resume","step":30}'; sed -n '31,$p' "$tmp/bare.jsonl"; echo '{"event":"end","phases":{"forward":1}}'; } >"$tmp/void.jsonl"
 check "what is void" page void
 check "is not drawn" not has ">777<"
 sed 's/<li>.*//' "$page" >"$tmp/void.html"

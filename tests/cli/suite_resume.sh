@@ -101,7 +101,7 @@ busy="gradscale: run: another run is writing its checkpoints there"
 second()
 {
     echo old >second.log
-    exits 2 --log second.log --checkpoint run "$@" || return 1
+    exits 2 --overwrite --log second.log --checkpoint run "$@" || return 1
     [ ! -s out ] && [ "$(cat err)" = "$busy" ] && [ "$(cat second.log)" = old ]
 }
 # begin ARGS... : in the background; until it has taken a step

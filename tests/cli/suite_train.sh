@@ -100,7 +100,7 @@ check "the same losses" cmp "$tmp/a.losses" "$tmp/b.losses"
 check "two threads" exits 0 $mlp --threads 2 --steps 40 --log "$tmp/c.jsonl" --valid-every 15
 losses "$tmp/c.jsonl" >"$tmp/c.losses"
 check "the same losses on two threads" cmp "$tmp/a.losses" "$tmp/c.losses"
-check "a seed makes another run" exits 0 $mlp --seed 2 --steps 40 --log "$tmp/c.jsonl" --valid-every 15
+check "a seed makes another run" exits 0 $mlp --seed 2 --steps 40 --overwrite --log "$tmp/c.jsonl" --valid-every 15
 losses "$tmp/c.jsonl" >"$tmp/c.losses"
 check "with other losses" not cmp -s "$tmp/a.losses" "$tmp/c.losses"
 
@@ -418,4 +418,40 @@ if python3 -c 'import tensorboard' 2>/dev/null; then
 else
     skip "TensorBoard's own reader" "Python has no module tensorboard"
 fi
+# ---- logs of earlier runs ----
+
+check "a log" exits 0 $mlp --steps 3 --quiet --log "$tmp/kept.jsonl" --csv "$tmp/kept.csv"
+cp "$tmp/kept.jsonl" "$tmp/kept.copy"
+check "is not overwritten" refuses \
+    "--log: kept.jsonl is there already: name another file, or add --overwrite to begin it anew" \
+    $mlp --steps 3 --log "$tmp/kept.jsonl"
+check "nor a table" refuses \
+    "--csv: kept.csv is there already: name another file, or add --overwrite to begin it anew" \
+    $mlp --steps 3 --csv "$tmp/kept.csv"
+check "they stay" cmp "$tmp/kept.copy" "$tmp/kept.jsonl"
+check "a dry run writes none" exits 0 $mlp --steps 3 --dry-run --log "$tmp/kept.jsonl"
+check "--overwrite" exits 0 $mlp --steps 2 --quiet --overwrite --log "$tmp/kept.jsonl" --csv "$tmp/kept.csv"
+check "begins it anew" test "$(grep -c '^{"step":' "$tmp/kept.jsonl")" -eq 2
+check "--log to a device" exits 0 $mlp --steps 2 --quiet --log /dev/null
+
+# ---- runs that come to nothing ----
+
+check "every step is skipped" exits 1 $mlp --steps 20 --scaler static:1e15 --log "$tmp/stuck.jsonl"
+check "it says so" grep -qx 'gradscale: the run came to nothing: 0 of 20 steps were applied, the first was skipped at step 1' "$tmp/err"
+check "in its summary" grep -q '^stuck      at step 20 of 20' "$tmp/out"
+check "in its log" grep -q '"status":"stuck"' "$tmp/stuck.jsonl"
+check "a loss that is not finite" exits 1 $mlp --steps 20 --precision fp32 --scaler none --optimizer sgd --lr 1e6 --clip 0 \
+    --log "$tmp/nan.jsonl" --valid-every 5
+check "it says so" grep -qE '^gradscale: the run came to nothing: the loss is not finite, first at step [0-9]+$' "$tmp/err"
+check "and where: the log agrees" test "$(sed -n 's/.*first at step //p' "$tmp/err")" = \
+    "$(sed -n 's/^{"step":\([0-9]*\),"loss":null.*/\1/p' "$tmp/nan.jsonl" | head -n 1)"
+check "in its log" grep -q '"status":"diverged"' "$tmp/nan.jsonl"
+check "NaN is never the best" not grep -q '"loss":null,.*"best":true' "$tmp/nan.jsonl"
+
+# ---- what is not text ----
+
+printf '\211PNG\r\n\032\n\000\000\000\rIHDR' >"$tmp/x.png"
+check "a picture is no text" refuses "--data: x.png: is binary, and of no format that is read: IDX images, \
+token files of llm.c (.bin), text, all of them perhaps packed by gzip" --data "$tmp/x.png"
+
 finish

@@ -63,6 +63,15 @@ same() { grep ^data "$tmp/tree" >"$tmp/data" && grep -xFf "$tmp/data" "$tmp/inst
 check "which is as long" same
 check "the program" test -x "$root/opt/gs/bin/gradscale"
 
+# The command that stands at the top of an example, without its second half, which runs it.
+by_its_own()
+{
+    command=$(sed -n 's|^[ /*]* \(cc .*\) && .*|\1|p; s|^[ /*]* \(c++ .*\) && .*|\1|p' "$1" | head -n 1)
+    echo "$command"
+    [ -n "$command" ] || return 1
+    (cd "$(dirname "$1")" && eval "$(echo "$command" | sed "s|^cc |$cc |; s|^c++ |$cxx |") -o '$tmp/own'")
+}
+
 # The examples, as a reader would build them. They need no arguments.
 for source in examples/*.c examples/*.cpp examples/tutorial/*.c; do
     [ -e "$source" ] || continue
@@ -73,6 +82,7 @@ for source in examples/*.c examples/*.cpp examples/tutorial/*.c; do
     esac
     need=gradscale
     grep -qE 'gradscale/(io|trace|train|data|checkpoint|log)\.h' "$source" && need=gradscale_train
+    check "builds by its own command: $source" by_its_own "$source"
     check "builds $source" $compile $(pkg-config --cflags $need) -o "$tmp/example" "$PWD/$source" \
         $(pkg-config --libs $need) -lm
     check "runs $source" sh -c "cd '$tmp' && ./example" # they may leave files behind

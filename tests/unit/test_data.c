@@ -324,8 +324,10 @@ static void test_gzip(void)
         test_skip_part("text that would not fit in memory", "it is for GS_LONG=1");
     } else {
         bomb = gzopen(in_folder("text.gz"), "wb9");
+        static uint8_t letters[1 << 16];
+        memset(letters, 'a', sizeof letters);
         for (int i = 0; i <= 1 << 15; i++)
-            gzwrite(bomb, zeros, sizeof zeros);
+            gzwrite(bomb, letters, sizeof letters);
         gzclose(bomb);
         refused(&config, GS_ESIZE, "longer than the 2147483648 bytes");
     }
@@ -434,6 +436,27 @@ static void test_text(void)
     make_folder("bare");
     refused(&(gs_data_config){.size = sizeof(gs_data_config), .name = in_folder("bare")}, GS_ESIZE,
             "bare: has 0 bytes of text");
+    /* what is not text is not learnt as text, whatever its name */
+    static const struct {
+        const char *name, *bytes;
+        size_t n;
+    } binaries[] = {
+        {"x.npy", "\x93NUMPY\x01\0v\0{'descr': '<f4'}", 27},
+        {"x.npz", "PK\3\4\x14\0\0\0\0\0\0\0!\0", 14},
+        {"x.safetensors", "\x10\0\0\0\0\0\0\0{\"a\":{}}       ", 24},
+        {"x.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16},
+        {"x.txt", "no zero, but \x01 \x02", 17},
+    };
+    for (size_t i = 0; i < sizeof binaries / sizeof binaries[0]; i++) {
+        write_file(binaries[i].name, binaries[i].bytes, binaries[i].n);
+        refused(&(gs_data_config){.size = sizeof(gs_data_config),
+                                  .name = in_folder(binaries[i].name),
+                                  .time = 4},
+                GS_EFORMAT, "is binary, and of no format that is read: IDX images, token files");
+    }
+    write_file("latin1.txt", "caf\xe9\t\f\033[1m caf\xe9\r\n", 17);
+    gs_data_close(opened(&(gs_data_config){
+        .size = sizeof(gs_data_config), .name = in_folder("latin1.txt"), .time = 4}));
     write_text("void", "");
     refused(&(gs_data_config){.size = sizeof(gs_data_config), .name = in_folder("void")},
             GS_EFORMAT, "void: is empty");

@@ -160,5 +160,36 @@ static void test_headroom_rules(void)
     CHECK(gs_scaler_scale(&s) == 8);
 }
 
-TESTS({"nvcaffe", test_nvcaffe}, {"logmax", test_logmax}, {"popart", test_popart},
-      {"headroom_rules", test_headroom_rules})
+/* Fed by flags alone it does what PyTorch's does, also when the first steps overflow. */
+static void test_headroom_by_flags(void)
+{
+    for (int early = 0; early < 4; early++) {
+        gs_scaler s, torch;
+        gs_scaler_init(&s, "headroom", NULL);
+        gs_scaler_init(&torch, "pytorch", NULL);
+        for (int i = 1; i <= 20000; i++) {
+            const int found = i <= early || i == 100 || i == 200 || i == 300;
+            gs_scaler_update(&s, found);
+            gs_scaler_update(&torch, found);
+            const double ratio = gs_scaler_scale(&s) / gs_scaler_scale(&torch);
+            CHECK_MSG(i <= early || (ratio <= 2 && ratio >= exp2(-6.0 * early)),
+                      "%d overflows first, step %d: 2^%g times the scale of pytorch", early, i,
+                      log2(ratio));
+        }
+        CHECK_MSG(early > 1 || gs_scaler_scale(&s) == gs_scaler_scale(&torch),
+                  "%d overflows first: ends at 2^%g", early, log2(gs_scaler_scale(&s)));
+    }
+    /* an amax brings it back to what it is for */
+    gs_scaler s;
+    gs_scaler_init(&s, "headroom", NULL);
+    gs_scaler_update(&s, 0);
+    gs_scaler_update(&s, 1);
+    CHECK(gs_scaler_scale(&s) == 0x1p+15);
+    gs_scaler_update_with(&s, &(gs_finding){.amax = 1});
+    CHECK(gs_scaler_scale(&s) == 0x1p+9);
+    gs_scaler_update(&s, 1);
+    CHECK(gs_scaler_scale(&s) == 0x1p+2);
+}
+
+TESTS({"headroom_by_flags", test_headroom_by_flags}, {"nvcaffe", test_nvcaffe},
+      {"logmax", test_logmax}, {"popart", test_popart}, {"headroom_rules", test_headroom_rules})

@@ -1,0 +1,180 @@
+/* What to use, in words: the pick, why not the others, and the command. */
+#include "cli/report/groups.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void say_gain(FILE *f, const group *g, const group *to)
+{
+    char text[32];
+    const double speed = g->rate / to->rate, bytes = g->bytes / to->bytes;
+    if (isfinite(bytes) && fabs(bytes - 1) >= 0.05)
+        fprintf(f, ", in %s of its memory", report_percent(text, bytes));
+    if (isfinite(speed) && fabs(speed - 1) >= verdict_faster)
+        fprintf(f, ", at %.2g times its speed", speed);
+    else if (isfinite(speed))
+        fputs(", as fast", f);
+    if (g->is_half && g->underflow >= verdict_much)
+        fprintf(f, ", though %s of its gradients underflowed", report_percent(text, g->underflow));
+}
+
+static void say_use_alone(FILE *f, const verdict *v)
+{
+    const group *g = &v->at[0];
+    if (g->steps == 0)
+        return;
+    const bool stuck = g->first->fate == REPORT_STUCK;
+    if (stuck && report_has_fixed_scale(g->first))
+        fputs("A scale that moves: at this one the gradients overflow. --scaler pytorch or "
+              "headroom.\n",
+              f);
+    else if (stuck)
+        fputs("Look at the loss and the data of the first steps: no scale was low enough for these "
+              "gradients.\n",
+              f);
+    else if (group_failed(g))
+        fputs("Look for the cause at the first step whose loss is not finite: no scale mends a "
+              "loss that is not finite before it is scaled.\n",
+              f);
+    else if (g->is_half && g->underflow >= verdict_much && report_has_fixed_scale(g->first))
+        fputs("A larger scale; a dynamic one finds it: --scaler pytorch or headroom.\n", f);
+    else if (g->is_half && g->underflow >= verdict_much)
+        fputs(
+            "The scale already follows the gradients; what underflows all the same may not matter. "
+            "gradscale compare would tell, and whether bf16 does better.\n",
+            f);
+    else if (group_wasted(g) >= 0.05)
+        fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
+    else if (!v->has_losses)
+        fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
+    else
+        fputs("Nothing here asks for a change. gradscale compare would tell what fp32 makes of "
+              "the same job.\n",
+              f);
+}
+
+static void say_caveats(FILE *f, const verdict *v)
+{
+    size_t running = 0, steps = 0, seeds = 0;
+    char text[32];
+    for (size_t i = 0; i < v->n; i++) {
+        seeds = v->at[i].n > seeds ? v->at[i].n : seeds;
+        running += v->at[i].running;
+        steps += v->at[i].steps;
+    }
+    if (steps == 0)
+        return;
+    if (v->reference && v->noise_is_own)
+        fprintf(f,
+                "Between the %zu seeds the losses vary: what differs by less than %s counts as "
+                "equal.\n",
+                seeds, report_percent(text, v->noise));
+    else if (v->reference)
+        fputs("With one seed each, a difference of a percent may be chance, and counts as "
+              "equal.\n",
+              f);
+    if (!v->is_validated && v->has_losses)
+        fputs("There was no validation: this goes by the training loss.\n", f);
+    if (running && v->n == 1 && v->at[0].n == 1)
+        fputs("It has not ended: this is how things stand.\n", f);
+    else if (running)
+        fprintf(f, "%zu of the runs %s not ended: this is how things stand.\n", running,
+                running == 1 ? "has" : "have");
+}
+
+/* "Ruled out by underflow: a and b; by speed: c." */
+static void say_others(FILE *f, const verdict *v, const pick_rule *out)
+{
+    static const char *const words[] = {
+#define X(id, words) words,
+        PICK_RULES(X)
+#undef X
+    };
+    bool any = false;
+    for (int rule = 0; rule < PICK_RULE_COUNT; rule++) {
+        size_t n = 0, said = 0;
+        for (size_t i = 0; i < v->n; i++)
+            n += out[i] == (pick_rule)rule && v->at[i].steps > 0;
+        if (n == 0)
+            continue;
+        fprintf(f, "%s by %s: ", any ? ";" : "Ruled out", words[rule]);
+        any = true;
+        for (size_t i = 0; i < v->n; i++)
+            if (out[i] == (pick_rule)rule && v->at[i].steps > 0) {
+                fprintf(f, "%s%s", said == 0 ? "" : said + 1 == n ? " and " : ", ", v->at[i].label);
+                said++;
+            }
+    }
+    fputs(any ? ".\n" : "", f);
+}
+
+void verdict_say_use(FILE *f, const verdict *v)
+{
+    if (!v->reference) {
+        say_use_alone(f, v);
+        say_caveats(f, v);
+        return;
+    }
+    pick_rule *out = cli_resize(NULL, v->n * sizeof *out);
+    const group *best = pick_group(v, out);
+    if (!best) {
+        fputs("None of these: no run ended with a loss that can be compared.\n", f);
+    } else if (best == v->reference && best->is_half) {
+        fprintf(f, "%s\t%s best of these; there is no fp32 run to compare them with.\n",
+                best->label, best->running ? "stands" : "ended");
+    } else if (best == v->reference) {
+        fprintf(f, "%s\tnone of the others gains enough to give it up.\n", best->label);
+    } else {
+        fprintf(f, "%s\t%s at ", best->label, best->running ? "stands" : "ended");
+        verdict_say_ratio(f, v, best->ratio);
+        say_gain(f, best, v->reference);
+        fputs(".\n", f);
+    }
+    if (best)
+        say_others(f, v, out);
+    free(out);
+    say_caveats(f, v);
+}
+
+/* ---- the command ---- */
+
+/* As a shell takes it. */
+static void say_word(FILE *f, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "%+,-./:=@_";
+    if (*word && !word[strspn(word, plain)]) {
+        fputs(word, f);
+        return;
+    }
+    fputc('\'', f);
+    for (; *word; word++)
+        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, 0}, f);
+    fputc('\'', f);
+}
+
+void verdict_say_command(FILE *f, const verdict *v, const char *config)
+{
+    static const char *const keys[] = {"precision", "scaler", "mode", "on-overflow"};
+    pick_rule *out = cli_resize(NULL, (v->n + 1) * sizeof *out);
+    const group *best = v->reference ? pick_group(v, out) : NULL;
+    free(out);
+    if (!best || !report_value(&best->first->config, "precision"))
+        return;
+    fputs("gradscale train", f);
+    if (config) {
+        fputs(" --config ", f);
+        say_word(f, config);
+    }
+    const bool is_fp32 = strcmp(report_value(&best->first->config, "precision"), "fp32") == 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *value = report_value(&best->first->config, keys[i]);
+        const bool is_default =
+            value && strcmp(keys[i], "mode") == 0 && strcmp(value, is_fp32 ? "O0" : "O2") == 0;
+        if (!value || is_default)
+            continue;
+        fprintf(f, " --%s ", keys[i]);
+        say_word(f, value);
+    }
+}
