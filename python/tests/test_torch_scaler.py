@@ -451,7 +451,7 @@ def test_pytorch74739_fp16_gradients_where_they_are_wanted():
 
 
 def test_lightning9330_the_norm_is_in_true_units():
-    w, optimizer, scaler = setup()
+    w, optimizer, scaler = setup(grad_norm=True)
     step(scaler, optimizer, w, [3.0, 4.0])
     assert scaler.last.grad_norm == pytest.approx(5) and scaler.last.amax == pytest.approx(4)
 

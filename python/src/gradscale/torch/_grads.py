@@ -29,18 +29,21 @@ class GradList:
         self.count = 0
         self.theirs: list[torch.Tensor] = []
 
-    def update(self, tensors: list[torch.Tensor]) -> None:
+    def update(self, tensors: list[torch.Tensor], allow_fp16: bool) -> bool:
+        """False: some are sparse, or are f16 and that is not allowed. Nothing has changed then."""
         try:
             contiguous = list(map(_is_contiguous, tensors))
             key = (list(map(_data_ptr, tensors)), list(map(_numel, tensors)), list(map(_dtype, tensors)), contiguous)
             if not all(contiguous):
                 key += ([(t.shape, t.stride()) for t in tensors],)
-        except RuntimeError:  # no storage: it is for torch
-            key = None
-        if key is not None and key == self._key:
-            return
+        except RuntimeError:  # sparse: no storage
+            return False
+        if torch.float16 in key[2] and not allow_fp16:
+            return False
+        if key == self._key:
+            return True
         self._key = None
-        if key is not None and all(contiguous) and all(t.is_cpu and t.dtype in DTYPES for t in tensors):
+        if all(contiguous) and all(t.is_cpu and t.dtype in DTYPES for t in tensors):
             words = array("Q", bytes(8 * _WORDS * len(tensors)))
             words[0::_WORDS] = array("Q", key[0])
             words[1::_WORDS] = array("Q", key[1])
@@ -51,6 +54,7 @@ class GradList:
         else:
             self._fill_one_by_one(tensors)
         self._key = None if self.theirs else key
+        return True
 
     def _fill_one_by_one(self, tensors: list[torch.Tensor]) -> None:
         entries, self.owners, self._spans, self.theirs = [], [], [], []

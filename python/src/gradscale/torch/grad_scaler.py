@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     reason: str  # "fine", "inf", "nan", "forward", ...
     scale: float  # that the step ran at
     amax: float  # of the gradients in true units; NaN: a device did not tell
-    grad_norm: float  # the same, before clipping
+    grad_norm: float  # before clipping; NaN: not asked for
     bad: Offender | None
 
 
@@ -51,8 +51,8 @@ class GradScaler(torch.amp.GradScaler):
 
     Beyond it: `policy` is any preset of gradscale.presets(), "headroom", "static:1024", ...; `settings` are those
     of doc/scaler.md; `on_overflow` is "skip", "retry:N" or "attribute"; `model` gives the parameters their names;
-    `allow_fp16` takes f16 gradients, which torch refuses. The four factors of torch are those of the policy
-    unless they are given.
+    `allow_fp16` takes f16 gradients, which torch refuses; `grad_norm` has `last.grad_norm` computed in the same
+    pass. The four factors of torch are those of the policy unless they are given.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
     >>> optimizer = torch.optim.SGD([w], lr=1)
@@ -79,6 +79,7 @@ class GradScaler(torch.amp.GradScaler):
         on_overflow: str = "skip",
         model: torch.nn.Module | Iterable[tuple[str, torch.Tensor]] | None = None,
         allow_fp16: bool = False,
+        grad_norm: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
         scaler = Scaler(policy)
@@ -100,6 +101,7 @@ class GradScaler(torch.amp.GradScaler):
             self._init_scale = scaler.scale
         self._gs = scaler
         self._allow_fp16 = allow_fp16
+        self._wants_norm = grad_norm or scaler.policy in _NEEDS_AMAX
         self._names: dict[int, str] = {}
         self._volatile()
         if model is not None:
@@ -177,17 +179,18 @@ class GradScaler(torch.amp.GradScaler):
         """What torch's unscale_ and step call: gradients * inv_scale in place, and what was found per device."""
         state = self._per_optimizer_states[id(optimizer)]
         self._own(optimizer)
-        parameters, tensors = self._collect(optimizer, allow_fp16 or self._allow_fp16)
+        tensors = [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
         if not tensors:
             return {}
-        step = self._begin(state)
-        state["tensors"], state["parameters"], state["optimizer"] = tensors, parameters, weakref.ref(optimizer)
-        factor = inv_scale.item() if inv_scale.is_cpu else self._factor(inv_scale)
         grads = self._lists.get(id(optimizer))
         if grads is None:
             grads = self._lists[id(optimizer)] = GradList()
-        grads.update(tensors)
-        state["list"] = grads
+        if not grads.update(tensors, allow_fp16 or self._allow_fp16):
+            tensors = _values(optimizer, allow_fp16 or self._allow_fp16)
+            grads.update(tensors, True)
+        step = self._begin(state)
+        state.update(tensors=tensors, optimizer=weakref.ref(optimizer), list=grads)
+        factor = inv_scale.item() if inv_scale.is_cpu else _f32(1 / self._gs.scale)
         # 1 / scale beyond f32: nothing can be unscaled, and torch's operator goes on as it always did.
         ours = grads.count if math.isfinite(factor) else 0
         theirs = grads.theirs if ours or not grads.count else tensors
@@ -205,25 +208,6 @@ class GradScaler(torch.amp.GradScaler):
             found[_CPU].fill_(1.0)  # what only unscaling made infinite, for optimizers that look by themselves
         return found
 
-    def _collect(self, optimizer, allow_fp16: bool) -> tuple[list, list]:
-        parameters, tensors = [], []
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                grad = parameter.grad
-                if grad is not None:
-                    parameters.append(parameter)
-                    tensors.append(grad)
-        for i, grad in enumerate(tensors):
-            if grad.dtype is torch.float16 and not allow_fp16:
-                raise ValueError(
-                    "Attempting to unscale FP16 gradients. (GradScaler(..., allow_fp16=True) unscales them.)"
-                )
-            if grad.is_sparse:
-                if grad.dtype is torch.float16:  # the sum of a coalesce may overflow where no term does
-                    grad = parameters[i].grad = grad.coalesce()
-                tensors[i] = grad._values()
-        return parameters, tensors
-
     def _own(self, optimizer) -> None:
         owner = getattr(optimizer, "_gradscale_owner", None)
         owner = owner() if owner is not None else None
@@ -233,20 +217,21 @@ class GradScaler(torch.amp.GradScaler):
         if owner is not self:
             optimizer._gradscale_owner = weakref.ref(self)
 
-    def _factor(self, inv_scale: torch.Tensor) -> float:
-        return _f32(1 / self._gs.scale)
-
     def _pass(self, step: _lib.Step, grads: GradList, factor: float) -> None:
         context, stats = _lib.context(torch.get_num_threads()), _lib.Stats()
         if self._gs.policy == "histogram":
             x = _exponents(grads, context)
             lib.gs_step_exponents(_ref(step), _ref(self._gs._c), _ref(x))
+        pointer, count = grads.pointer, grads.count
         if factor == 1:
-            context.run(lib.gs_tensors_scan, grads.pointer, grads.count, _ref(stats))
-        else:
-            pointer = grads.pointer
-            context.run(lib.gs_tensors_unscale, pointer, pointer, grads.count, factor, _ref(stats))
-        lib.gs_step_scan(_ref(step), _ref(stats))
+            context.run(lib.gs_tensors_scan, pointer, count, _ref(stats))
+            lib.gs_step_scan(_ref(step), _ref(stats))
+        elif self._wants_norm:
+            context.run(lib.gs_tensors_unscale, pointer, pointer, count, factor, _ref(stats))
+            lib.gs_step_scan(_ref(step), _ref(stats))
+        else:  # a third faster
+            context.run(lib.gs_tensors_scale, pointer, count, factor, _ref(stats))
+            lib.gs_step_scan_unscaled(_ref(step), _ref(stats))
 
     def _pass_of_torch(self, step, state, tensors, inv_scale, found_inf) -> dict[torch.device, torch.Tensor]:
         """Torch's kernels: for a device, and for what the library does not take."""
@@ -273,15 +258,18 @@ class GradScaler(torch.amp.GradScaler):
         """Of an optimizer's step; a device is waited for here."""
         step = state["step"]
         found_inf = state["found_inf_per_device"] if found_inf is None else found_inf
+        found = any([each.item() for each in found_inf.values()])
+        if state.get("found") is found:  # as it was
+            return state["verdict"]
         for amax in state.pop("amax", ()):
             lib.gs_step_amax(_ref(step), amax.item())
-        found = sum([each.item() for each in found_inf.values()])
         if found:
             if not (step.stats.inf or step.stats.nan):
                 lib.gs_step_flag(_ref(step), 1)
         elif state.pop("pending", False):
             lib.gs_step_flag(_ref(step), 0)
-        verdict = lib.gs_step_decide(_ref(step), _ref(self._gs._c))
+        state["found"] = found
+        verdict = state["verdict"] = lib.gs_step_decide(_ref(step), _ref(self._gs._c))
         if verdict.action != APPLY:
             self._find(state)
         return verdict
@@ -312,14 +300,15 @@ class GradScaler(torch.amp.GradScaler):
         return names if owners is None else [names[i] for i in owners]
 
     def _names_of(self, state) -> list[str]:
-        optimizer = state["optimizer"]()
-        known = dict(self._names)
-        for g, group in enumerate(optimizer.param_groups if optimizer else ()):
+        """Of the parameters that have a gradient."""
+        optimizer, names = state["optimizer"](), []
+        for g, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
             given = group.get("param_names")
             for p, parameter in enumerate(group["params"]):
-                name = given[p] if given else f"parameter {p} of group {g}"
-                known.setdefault(id(parameter), name)
-        return [known.get(id(parameter), "?") for parameter in state["parameters"]]
+                if parameter.grad is not None:
+                    name = given[p] if given else f"parameter {p} of group {g}"
+                    names.append(self._names.get(id(parameter), name))
+        return names
 
     # ---- step and update ----
 
@@ -381,19 +370,15 @@ class GradScaler(torch.amp.GradScaler):
         if not states:
             raise AssertionError("No inf checks were recorded prior to update.")
         for state in states:
-            if state.get("pending") or state is not self._last:
-                self._verdict(state)
-        if any(state is self._last for state in states):
-            self.last  # its gradients may be gone afterwards
+            self._verdict(state)
         if len(states) == 1:
             lib.gs_step_end(_ref(states[0]["step"]), _ref(self._gs._c))
         else:
             array = (_lib.Step * len(states))(*(state["step"] for state in states))
             _lib.call("gs_steps_end", array, len(states), _ref(self._gs._c))
         self._show()
-        for state in states:  # nothing keeps gradients alive
-            for key in ("tensors", "parameters"):
-                state.pop(key, None)
+        for state in states:
+            state.pop("tensors", None)  # nothing keeps gradients alive
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     # ---- diagnosis ----
@@ -407,13 +392,14 @@ class GradScaler(torch.amp.GradScaler):
             state, step = self._last, self._last["step"]
             verdict = self._verdict(state)
             known = bool(step.amax_known)
+            norm = math.sqrt(step.stats.sumsq) * step.inverse if self._wants_norm and step.stats.elements else math.nan
             self._outcome = Outcome(
                 verdict.action == APPLY,
                 _lib.ACTIONS[verdict.action],
                 _lib.REASONS[verdict.reason],
                 step.scale,
                 step.stats.amax * step.inverse if known else math.nan,
-                math.sqrt(step.stats.sumsq) * step.inverse if step.stats.elements else math.nan,
+                norm,
                 state.get("bad"),
             )
         return self._outcome
@@ -430,7 +416,7 @@ class GradScaler(torch.amp.GradScaler):
     def explain(self) -> str:
         """What a user needs to be told, in a sentence: the state of the scale, and the parameter at fault."""
         text = self._gs.explain(self._bad_names)
-        bad = self._outcome.bad if self._outcome is not None else None
+        bad = self._last.get("bad") if self._last is not None else None
         if bad is not None and bad.parameter not in text:
             text += f"; the first {'NaN' if math.isnan(bad.value) else 'Inf'} was {bad.parameter}{list(bad.index)}"
         return text
@@ -497,6 +483,23 @@ def _or(value: Any, default: Any) -> Any:
 
 def _f32(x: float) -> float:
     return ctypes.c_float(x).value
+
+
+def _values(optimizer: torch.optim.Optimizer, allow_fp16: bool) -> list[torch.Tensor]:
+    """What torch unscales of each gradient, and refuses."""
+    tensors = []
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        grad = parameter.grad
+        if grad is None:
+            continue
+        if grad.dtype is torch.float16 and not allow_fp16:
+            raise ValueError("Attempting to unscale FP16 gradients. (GradScaler(..., allow_fp16=True) unscales them.)")
+        if grad.is_sparse:
+            if grad.dtype is torch.float16:  # the sum of a coalesce may overflow where no term does
+                grad = parameter.grad = grad.coalesce()
+            grad = grad._values()
+        tensors.append(grad)
+    return tensors
 
 
 def _is_torchs(params: _lib.Params) -> bool:
