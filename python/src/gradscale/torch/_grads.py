@@ -1,0 +1,99 @@
+"""The gradients of an optimizer as a list for the library's passes, remembered from step to step.
+
+(1) An entry is used only while data_ptr, numel, dtype and layout of its tensor are those it was made from:
+    they are compared at every call, so that zero_grad(set_to_none=True) leaves no stale pointer.
+(2) What the passes do not take (a device, an expanded view, a type) is left to torch's own operator.
+"""
+from __future__ import annotations
+
+import ctypes
+from array import array
+from operator import attrgetter
+
+import torch
+
+from .. import _lib
+from .._tensors import Layout, spans
+
+DTYPES = {torch.float32: _lib.F32, torch.float16: _lib.F16, torch.bfloat16: _lib.BF16, torch.float64: _lib.F64}
+_WORDS = ctypes.sizeof(_lib.Tensor) // 8  # data, count, dtype, name, strided
+_dtype = attrgetter("dtype")
+_data_ptr, _numel, _is_contiguous = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.is_contiguous
+
+
+class GradList:
+    """`array[count]`: descriptors of the tensors that are ours; `theirs`: the other tensors."""
+
+    def __init__(self) -> None:
+        self._key: tuple | None = None
+        self.count = 0
+        self.theirs: list[torch.Tensor] = []
+
+    def update(self, tensors: list[torch.Tensor], allow_fp16: bool) -> bool:
+        """False: some are sparse, or are f16 and that is not allowed. Nothing has changed then."""
+        try:
+            contiguous = list(map(_is_contiguous, tensors))
+            key = (list(map(_data_ptr, tensors)), list(map(_numel, tensors)), list(map(_dtype, tensors)), contiguous)
+            if not all(contiguous):
+                key += ([(t.shape, t.stride()) for t in tensors],)
+        except RuntimeError:  # sparse: no storage
+            return False
+        if torch.float16 in key[2] and not allow_fp16:
+            return False
+        if key == self._key:
+            return True
+        self._key = None
+        if all(contiguous) and all(t.is_cpu and t.dtype in DTYPES for t in tensors):
+            words = array("Q", bytes(8 * _WORDS * len(tensors)))
+            words[0::_WORDS] = array("Q", key[0])
+            words[1::_WORDS] = array("Q", key[1])
+            words[2::_WORDS] = array("Q", map(DTYPES.__getitem__, key[2]))
+            self._memory, self.count = words, len(tensors)
+            self.pointer = words.buffer_info()[0]
+            self.theirs, self.owners, self._spans = [], None, None
+        else:
+            self._fill_one_by_one(tensors)
+        self._key = None if self.theirs else key
+        return True
+
+    def _fill_one_by_one(self, tensors: list[torch.Tensor]) -> None:
+        entries, self.owners, self._spans, self.theirs = [], [], [], []
+        for i, t in enumerate(tensors):
+            if not t.is_cpu or t.layout is not torch.strided or t.dtype not in DTYPES or 0 in _real_strides(t):
+                self.theirs.append(t)
+                continue
+            at = Layout(t.data_ptr(), DTYPES[t.dtype], tuple(t.shape), t.stride(), True, t)
+            where = spans(at, "", True)
+            for part, offset in enumerate(where.offsets):
+                entries.append((where, where.data + offset * _lib.BYTES[at.dtype], at.dtype))
+                self.owners.append(i)
+                self._spans.append((at.shape, at.strides, where, part))
+        self.count = len(entries)
+        self._memory = (_lib.Tensor * max(self.count, 1))()
+        self._strides = (_lib.Strided * max(self.count, 1))()
+        for entry, strided, (where, data, dtype) in zip(self._memory, self._strides, entries):
+            entry.data, entry.count, entry.dtype = data, where.rows * where.cols, dtype
+            if where.rows > 1 and where.stride != where.cols:
+                strided.cols, strided.stride = where.cols, where.stride
+                entry.strided = ctypes.pointer(strided)
+        self.pointer = ctypes.addressof(self._memory)
+
+    def locate(self, entry: int, index: int, tensors: list[torch.Tensor]) -> tuple[int, tuple]:
+        """Which tensor, and the index in it, an element of the list is."""
+        if self.owners is None:
+            owner, order = entry, range(tensors[entry].dim())
+            shape, strides = tensors[entry].shape, tensors[entry].stride()
+        else:
+            owner = self.owners[entry]
+            shape, strides, where, part = self._spans[entry]
+            index += part * where.rows * where.cols
+            order = where.order
+        place = [0] * len(shape)
+        for axis in reversed(order):
+            index, at = divmod(index, shape[axis])
+            place[axis] = at if strides[axis] >= 0 else shape[axis] - 1 - at
+        return owner, tuple(place)
+
+
+def _real_strides(t: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(t.shape, t.stride()) if size > 1]
