@@ -237,16 +237,18 @@ function take_names(file, for_file,    list, n, i) {
             renamed[list[i]] = list[i] "_" suffix(file in templates ? for_file : file)
 }
 
-# The names of its own private headers hold in a file, too.
-function take_all_names(file,    line, header) {
-    take_names(file, file)
+# The names of its own private headers hold in a file, too, and those of what a template includes.
+function take_all_names(file, for_file,    line, header) {
+    take_names(file, for_file)
     while ((getline line <file) > 0)
         if (line ~ /^#include "/ && line !~ /"gradscale\//) {
             header = line
             sub(/^#include "/, "src/", header)
             sub(/".*/, "", header)
-            if (header in lines)
-                take_names(header, file)
+            if (header in templates)
+                take_all_names(header, for_file)
+            else if (header in lines)
+                take_names(header, for_file)
         }
     close(file)
 }
@@ -309,7 +311,7 @@ BEGIN {
     print as_cxx
     for (i = 1; i < ARGC; i++) {
         split("", renamed)
-        take_all_names(ARGV[i])
+        take_all_names(ARGV[i], ARGV[i])
         emit(ARGV[i])
     }
     exit 0
