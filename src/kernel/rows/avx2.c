@@ -34,6 +34,18 @@ INLINE void store_u16(uint16_t *p, vu x)
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(h));
 }
 
+INLINE vu load_u8(const uint8_t *p)
+{
+    return (vu)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+INLINE void store_u8(uint8_t *p, vu x) /* lanes are below 256 */
+{
+    const __m128i low = _mm256_castsi256_si128((__m256i)x);
+    const __m128i h = _mm_packus_epi32(low, _mm256_extracti128_si256((__m256i)x, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(h, h));
+}
+
 INLINE vf max_f32(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vi max_i32(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INLINE bool reaches(vi x, int32_t limit) { return _mm256_movemask_ps((__m256)(x >= limit)) != 0; }

@@ -21,6 +21,20 @@ INLINE void store_u16(uint16_t *p, vu x)
     memcpy(p, &h, sizeof h);
 }
 
+INLINE vu load_u8(const uint8_t *p)
+{
+    vu x;
+    for (int l = 0; l < WIDTH; l++)
+        x[l] = p[l];
+    return x;
+}
+
+INLINE void store_u8(uint8_t *p, vu x)
+{
+    for (int l = 0; l < WIDTH; l++)
+        p[l] = (uint8_t)x[l];
+}
+
 INLINE vu select_u(vu mask, vu yes, vu no) { return (mask & yes) | (~mask & no); }
 
 INLINE vf load_f16(const uint16_t *p)

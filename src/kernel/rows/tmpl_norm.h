@@ -54,7 +54,7 @@ TARGET static void KERNEL(colsum)(float *sum, gsi_in a, gsi_in b, size_t rows, s
             float part[TILE] = {0};
             colsum_block(part, gsi_in_at(a, at), b.data ? gsi_in_at(b, at) : b, count, width,
                          stride);
-            for (size_t i = 0; i < TILE; i += WIDTH)
+            for (size_t i = 0; i < width; i += WIDTH)
                 store_f32v(total + i, load_f32v(total + i) + load_f32v(part + i));
         }
         memcpy(sum + c, total, width * sizeof *sum);

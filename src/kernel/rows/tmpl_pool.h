@@ -51,19 +51,23 @@ typedef struct taps {
 
 INLINE void store_taps(uint8_t *to, size_t m, taps x)
 {
-    int32_t buffer[LANES];
-    memcpy(buffer, &x, sizeof buffer);
-    for (size_t l = 0; l < m; l++)
-        to[l] = (uint8_t)buffer[l];
+    uint8_t buffer[LANES];
+    uint8_t *const whole = m == LANES ? to : buffer;
+    EACH_VEC (k)
+        store_u8(whole + k * WIDTH, (vu)x.v[k]);
+    if (m < LANES)
+        memcpy(to, buffer, m);
 }
 
 INLINE taps load_taps(const uint8_t *from, size_t m)
 {
-    int32_t buffer[LANES] = {0};
-    for (size_t l = 0; l < m; l++)
-        buffer[l] = from[l];
+    uint8_t buffer[LANES] = {0};
+    if (m < LANES)
+        memcpy(buffer, from, m);
+    const uint8_t *const whole = m == LANES ? from : buffer;
     taps x;
-    memcpy(&x, buffer, sizeof x);
+    EACH_VEC (k)
+        x.v[k] = (vi)load_u8(whole + k * WIDTH);
     return x;
 }
 

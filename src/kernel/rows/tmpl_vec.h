@@ -8,10 +8,14 @@
  *     void store_f16(uint16_t *p, vf x)        rounded as gsi_narrow does
  *     void store_u16(uint16_t *p, vu x)        the low halves of the lanes
  *     vu load_u16(const uint16_t *p)
+ *     void store_u8(uint8_t *p, vu x)          the low bytes of the lanes
+ *     vu load_u8(const uint8_t *p)
  *     vf max_f32(vf a, vf b)                   a > b ? a : b, also for NaN and zeros
  *     vi max_i32(vi a, vi b)
  *     bool reaches(vi x, int32_t limit)        see tally.h
  *     vu64 mul_even(vu a, vu b)                lanes 0, 2, 4, ... to 64 bits
+ *     #define STORE_BF16                       may be left out: bool (uint16_t *p, const vf *x), a
+ *                                              pack rounded to bf16; false: not done, for a NaN
  *
  * The types of arrays are looked at every 32 elements: a branch that is always predicted, instead
  * of a copy of every kernel for every combination of types. */
@@ -58,6 +62,16 @@ INLINE void store_bf16v(uint16_t *p, vf x)
     const vu nan = (vu)is_nan(x);
     const vu up = u + 0x7FFF + (u >> 16 & 1);
     store_u16(p, ((up & ~nan) | ((u | 0x400000) & nan)) >> 16);
+}
+
+INLINE void store_bf16(uint16_t *p, const pack *x)
+{
+#ifdef STORE_BF16
+    if (__builtin_expect(STORE_BF16(p, x->v), 1))
+        return;
+#endif
+    EACH_VEC (k)
+        store_bf16v(p + k * WIDTH, x->v[k]);
 }
 
 /* ---- loads ---- */
@@ -149,8 +163,7 @@ INLINE void store_whole(void *data, gs_dtype type, pack x)
         EACH_VEC (k)
             store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
     } else {
-        EACH_VEC (k)
-            store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
+        store_bf16(data, &x);
     }
 }
 
