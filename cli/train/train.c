@@ -10,6 +10,8 @@ static int prepare(train_job *j, char *checkpoint, size_t room)
     if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
         code = train_check_paths(&j->o);
     code = ranks_first_error(code, NULL);
+    if (code == CLI_GO)
+        code = train_agree(j, checkpoint);
     if (code == CLI_GO && !j->o.print_config)
         code = ranks_first_error(train_job_make(j, checkpoint, room), NULL);
     if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
