@@ -198,7 +198,7 @@ static gs_status check(const gs_scaler *s, gs_error *error)
     if (s->event.phase ? !(s->event.scale > 0 && isfinite(s->event.scale) && s->event.reruns > 0)
                        : s->event.scale != 0 || s->event.reruns != 0)
         return gsi_fail(error, GS_ERANGE,
-                        "the state has a rerun without a scale, or none with one");
+                        "the state has a rerun without a scale, or a scale without a rerun");
     for (int i = 0; i < 3; i++)
         if (!isfinite(s->mean[i]))
             return gsi_fail(error, GS_ERANGE, "the state has a mean that is not finite");

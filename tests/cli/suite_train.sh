@@ -228,9 +228,9 @@ full_disk()
     code=$?
     cat "$tmp/out" "$tmp/err"
     [ $code -eq 1 ] && grep -q '^gradscale: log: writing failed: File too large: the run goes on' "$tmp/err" &&
-        grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on$' "$tmp/err" &&
+        grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on, and it is tried again$' "$tmp/err" &&
         grep -q '^gradscale: the last checkpoint could not be written: ' "$tmp/err" &&
-        [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ -z "$(ls "$tmp/tight/run")" ]
+        [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ "$(ls "$tmp/tight/run")" = job.conf ]
 }
 check "a full disk" full_disk
 

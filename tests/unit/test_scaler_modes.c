@@ -142,14 +142,12 @@ static void test_bounds_the_state_cannot_hold(void)
     static const struct {
         const char *set;
         gs_status status;
-    } rows[] = {{"state=f16 init=1024 floor=1e-9", GS_ERANGE},
-                {"state=f16 init=1024 lowest=1e-9", GS_ERANGE},
-                {"state=f16 init=1024 max=1e-9", GS_ERANGE},
-                {"floor=1e-60", GS_ERANGE},
+    } rows[] = {{"state=f16 init=1024 lowest=1e-9", GS_ERANGE},
+                {"lowest=off highest=1e-60", GS_ERANGE},
                 {"lowest=1e-60", GS_ERANGE},
                 {"lowest=1e60 highest=1e70", GS_ERANGE},
-                {"state=f64 floor=1e-60", GS_OK},
-                {"state=f16 init=1024 floor=0.01", GS_OK},
+                {"state=f64 lowest=1e-60", GS_OK},
+                {"state=f16 init=1024 lowest=0.01", GS_OK},
                 {"floor=0", GS_OK}};
     for (size_t i = 0; i < ROWS(rows); i++) {
         gs_scaler s;
