@@ -196,6 +196,18 @@ static int between_steps(train_job *j, train_result *r, int signal)
     return busy ? ranks_first_error(code, NULL) : code;
 }
 
+typedef struct ending {
+    train_job *j;
+    train_result *r;
+} ending;
+
+static int end_log(void *user)
+{
+    const ending *e = user;
+    train_log_end(e->j, e->r);
+    return CLI_GO;
+}
+
 int train_loop(train_job *j, train_result *r)
 {
     *r = (train_result){.first = j->about.step,
@@ -228,7 +240,7 @@ int train_loop(train_job *j, train_result *r)
     r->seconds = gs_clock() - start;
     if (code != CLI_GO)
         r->ending = TRAIN_FAILED;
-    train_log_end(j, r);
+    ranks_busy(end_log, &(ending){j, r});
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
         code = 128 + r->signal;
     if (code == CLI_GO && (r->log_failed || r->save_failed))

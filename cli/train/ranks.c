@@ -5,10 +5,13 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What mpirun tells: Open MPI's, MPICH's and its relatives', PMIx under srun. */
@@ -143,6 +146,35 @@ void ranks_alive(void)
 {
     if (net.mpi)
         net.alive(net.mpi);
+}
+
+typedef struct busy {
+    int (*work)(void *user);
+    void *user;
+    int code;
+    atomic_int done;
+} busy;
+
+static void *run_busy(void *arg)
+{
+    busy *b = arg;
+    b->code = b->work(b->user);
+    atomic_store(&b->done, 1);
+    return NULL;
+}
+
+int ranks_busy(int (*work)(void *user), void *user)
+{
+    busy b = {.work = work, .user = user};
+    pthread_t thread;
+    if (!net.mpi || pthread_create(&thread, NULL, run_busy, &b) != 0)
+        return work(user);
+    while (!atomic_load(&b.done)) {
+        ranks_alive();
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    pthread_join(thread, NULL);
+    return b.code;
 }
 
 /* ---- speaking ---- */

@@ -27,6 +27,9 @@ int ranks_end(int code);
 
 /* This rank is busy, and lives: the others go on waiting for it. */
 void ranks_alive(void);
+/* Runs what may be held by slow storage, in a thread of its own, and says so meanwhile. Returns what
+ * it returns. */
+int ranks_busy(int (*work)(void *user), void *user);
 
 unsigned ranks_here(void); /* on this machine, at least 1 */
 

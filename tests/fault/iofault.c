@@ -1,10 +1,11 @@
 /* iofault: runs a program, and fails one of its system calls on files below a folder.
  *
- *     iofault --root DIR [--counts FILE] [--fail CALL:N:HOW[:MANY]] [--record FILE] -- PROGRAM ...
+ *     iofault --root DIR [--counts FILE] [--fail CALL:N:HOW[:MANY]] [--slow CALL:MS]
+ *             [--record FILE] -- PROGRAM ...
  *
  * CALL is a row of `calls`; N counts from 1, over all threads and children; HOW is a name of an
  * errno, or "short": the call moves half of what was asked for. MANY calls fail from the Nth on.
- * --counts writes how often each call came. --record writes what changed files, for power.py: a
+ * --slow holds every such call for MS milliseconds. --counts writes how often each call came. --record writes what changed files, for power.py: a
  * line of JSON per call that succeeded, the bytes of writes as hex.
  *
  * A tracer and not LD_PRELOAD: stdio reads and writes inside of libc, where no symbol is looked up,
@@ -36,17 +37,18 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CANNOT = 125 };
 
 /* What is counted, and what a fault may be. */
-#define CALLS(X)                                                                                \
-    X(OPEN, "open")                                                                             \
-    X(OPENDIR, "opendir") X(READDIR, "readdir") X(READ, "read") X(WRITE, "write")               \
-        X(FSYNC, "fsync") X(RENAME, "rename") X(CLOSE, "close") X(MMAP, "mmap") X(STAT, "stat") \
-            X(TRUNCATE, "truncate") X(LINK, "link") X(UNLINK, "unlink") X(MKDIR, "mkdir")       \
-                X(FLOCK, "flock")
+#define CALLS(X)                                                                                  \
+    X(OPEN, "open")                                                                               \
+    X(OPENDIR, "opendir")                                                                         \
+    X(READDIR, "readdir") X(READ, "read") X(WRITE, "write") X(FSYNC, "fsync") X(RENAME, "rename") \
+        X(CLOSE, "close") X(MMAP, "mmap") X(STAT, "stat") X(TRUNCATE, "truncate") X(LINK, "link") \
+            X(UNLINK, "unlink") X(MKDIR, "mkdir") X(FLOCK, "flock")
 
 typedef enum call {
 #define X(id, name) id,
@@ -98,7 +100,9 @@ static struct {
     const char *root, *counts, *record;
     int call, error; /* call -1: nothing fails */
     unsigned long at, many;
-} o = {.call = -1, .many = 1};
+    int slow; /* call; -1: none */
+    unsigned long slow_ms;
+} o = {.call = -1, .many = 1, .slow = -1};
 
 static unsigned long counts[CALL_COUNT];
 static FILE *record;
@@ -307,7 +311,52 @@ static void write_record(pid_t task, const system_call *c, const stopped *s, con
 
 /* ---- tracing ---- */
 
-enum { TASKS = 1024 };
+enum { TASKS = 1024, HELD = 64 };
+
+/* Tasks that are not continued before their time; the others of the program go on meanwhile. */
+static struct {
+    pid_t task;
+    int go;
+    uint64_t until; /* ms */
+} held[HELD];
+static int held_count;
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void hold(pid_t task)
+{
+    if (held_count < HELD) {
+        held[held_count].task = task;
+        held[held_count++].until = now_ms() + o.slow_ms;
+    }
+}
+
+/* True: it is held, and will go on as it would now. */
+static int is_held(pid_t task, int go)
+{
+    for (int i = 0; i < held_count; i++)
+        if (held[i].task == task) {
+            held[i].go = go;
+            return 1;
+        }
+    return 0;
+}
+
+static void release_due(void)
+{
+    for (int i = 0; i < held_count;)
+        if (now_ms() >= held[i].until) {
+            ptrace(held[i].go, held[i].task, NULL, NULL);
+            held[i] = held[--held_count];
+        } else {
+            i++;
+        }
+}
 
 /* A call that runs in a task: its result is awaited, for the record. */
 static struct pending {
@@ -351,6 +400,8 @@ static int on_call(pid_t task)
     const uint64_t flags = c->dirfd >= 0 ? s.args[2] : s.args[1];
     const call what = c->call == OPEN && flags & O_DIRECTORY ? OPENDIR : c->call;
     const unsigned long n = ++counts[what];
+    if ((int)what == o.slow)
+        hold(task);
     if ((int)what == o.call && n >= o.at && n - o.at < o.many) {
         if (o.error)
             refuse(task, &r, o.error);
@@ -425,7 +476,12 @@ static pid_t start(char **argv)
 static int trace(pid_t child)
 {
     int status, code = CANNOT;
-    for (pid_t task; (task = waitpid(-1, &status, __WALL)) > 0;) {
+    for (pid_t task; (task = waitpid(-1, &status, held_count ? __WALL | WNOHANG : __WALL)) >= 0;) {
+        release_due();
+        if (task == 0) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            continue;
+        }
         if (WIFEXITED(status) || WIFSIGNALED(status)) {
             slot_of(task)->task = 0;
             if (task == child)
@@ -440,7 +496,8 @@ static int trace(pid_t child)
             on_return(task);
         else if (event == 0 && stop != SIGSTOP && stop != SIGTRAP)
             signal = stop;
-        ptrace(go, task, NULL, (void *)(long)signal);
+        if (!is_held(task, go))
+            ptrace(go, task, NULL, (void *)(long)signal);
     }
     return code;
 }
@@ -466,6 +523,15 @@ wrong:
     exit(2);
 }
 
+static void read_slow(const char *text)
+{
+    char name[32];
+    if (sscanf(text, "%31[a-z]:%lu", name, &o.slow_ms) == 2)
+        for (int i = 0; i < CALL_COUNT; i++)
+            if (strcmp(name, call_names[i]) == 0)
+                o.slow = i;
+}
+
 int main(int argc, char **argv)
 {
     int i = 1;
@@ -478,12 +544,14 @@ int main(int argc, char **argv)
             o.record = argv[i + 1];
         else if (strcmp(argv[i], "--fail") == 0)
             read_fault(argv[i + 1]);
+        else if (strcmp(argv[i], "--slow") == 0)
+            read_slow(argv[i + 1]);
         else
             break;
     }
     if (i + 1 >= argc || strcmp(argv[i], "--") != 0 || !o.root) {
         fprintf(stderr, "iofault --root DIR [--counts FILE] [--fail CALL:N:HOW[:MANY]] "
-                        "[--record FILE] -- PROGRAM ...\n");
+                        "[--slow CALL:MS] [--record FILE] -- PROGRAM ...\n");
         return 2;
     }
     if (o.record && !(record = fopen(o.record, "we")))
