@@ -114,7 +114,7 @@ JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES) $(BUILD)/tests/port_hash $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
+suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
@@ -185,6 +185,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/check/%.o $(LINK)
 $(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_mpi.a $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) $(MPI_LIBS)
+
+# Fails system calls of a program: suite_trust.sh, suite_faults.sh. It needs no library, and is no sanitizer's matter.
+$(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -o $@ $<
 
 # The bits of everything as one hash: suite_port.sh.
 $(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a

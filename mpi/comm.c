@@ -1,7 +1,7 @@
 /* gs_comm over MPI's non-blocking collectives.
  *
- * (1) All-to-alls, allgathers and the roll call have a communicator each: MPI orders the
- *     collectives of one, and how the two kinds are interleaved depends on time.
+ * (1) All-to-alls, allgathers, the roll call and signs of life have a communicator each: MPI orders
+ *     the collectives of one, and how the two kinds are interleaved depends on time.
  * (2) Nothing blocks inside MPI: waiting is MPI_Test again and again until the deadline.
  * (3) The first failure stays: every later call fails at once with the same error message. */
 #include "gradscale/mpi.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ALLTOALLS, ALLGATHERS, ROLL, LINES };
+enum { ALLTOALLS, ALLGATHERS, ROLL, ALIVE, LINES };
 enum { SLOTS = 32 }; /* requests at a time; the reducer has 4 of each kind */
 
 /* The lists of a collective must stay until it ends. */
@@ -32,7 +32,8 @@ struct gs_mpi {
     gs_alloc alloc;
     size_t bytes; /* of this allocation */
     double timeout;
-    int began; /* MPI was initialized here */
+    double spoke; /* when this rank said that it is alive */
+    int began;    /* MPI was initialized here */
     MPI_Comm lines[LINES];
     slot slots[SLOTS];
     int lists[];
@@ -107,6 +108,39 @@ static gs_status call_the_roll(gs_mpi *m)
                 m->timeout);
 }
 
+/* ---- signs of life ---- */
+
+void gs_mpi_alive(gs_mpi *m)
+{
+    static const char here = 1;
+    const double interval = m->timeout < 8 ? m->timeout / 8 : 1, time = now();
+    if (m->error.status != GS_OK || time - m->spoke < interval)
+        return;
+    m->spoke = time;
+    for (int r = 0; r < m->comm.size; r++) {
+        MPI_Request request;
+        if (r != m->comm.rank &&
+            MPI_Isend(&here, 1, MPI_CHAR, r, 0, m->lines[ALIVE], &request) == MPI_SUCCESS)
+            MPI_Request_free(&request); /* nobody waits for it */
+    }
+}
+
+/* Whether any rank has said so since the last call. */
+static int heard_of_any(gs_mpi *m)
+{
+    int any = 0, flag = 1;
+    while (flag) {
+        MPI_Status from;
+        char heard;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, 0, m->lines[ALIVE], &flag, &from) != MPI_SUCCESS || !flag ||
+            MPI_Recv(&heard, 1, MPI_CHAR, from.MPI_SOURCE, 0, m->lines[ALIVE], MPI_STATUS_IGNORE) !=
+                MPI_SUCCESS)
+            break;
+        any = 1;
+    }
+    return any;
+}
+
 /* ---- the four entries ---- */
 
 /* The first failure is the last: every call after it says the same. */
@@ -174,14 +208,16 @@ static gs_status mpi_allgather(void *user, void *data, size_t bytes, size_t bloc
  * their way, but never so that a rank on the same core waits for this one. */
 static gs_status wait_for(gs_mpi *m, MPI_Request *request)
 {
-    const double start = now();
+    double start = now();
     for (;;) {
         int ended;
         const gs_status status = check(m, MPI_Test(request, &ended, MPI_STATUS_IGNORE), "a wait");
         if (status != GS_OK || ended)
             return status;
         const double waited = now() - start;
-        if (waited > m->timeout)
+        if (waited > m->timeout / 16 && heard_of_any(m))
+            start = now();
+        else if (waited > m->timeout)
             return call_the_roll(m);
         if (waited < 2e-3)
             sched_yield();
@@ -319,6 +355,8 @@ void gs_mpi_close(gs_mpi *m)
     MPI_Request request;
     if (m->error.status == GS_OK && MPI_Ibarrier(m->lines[ALLGATHERS], &request) == MPI_SUCCESS)
         wait_for(m, &request);
+    if (m->error.status == GS_OK)
+        heard_of_any(m); /* MPI ends with nothing under way */
     const gs_alloc alloc = m->alloc;
     const int fine = m->error.status == GS_OK, began = m->began;
     for (int i = 0; fine && i < LINES; i++)

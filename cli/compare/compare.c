@@ -167,23 +167,20 @@ static bool holds(const char *path, const char *text, size_t length)
 /* The options of all runs, as a file that train reads: a run can be repeated by hand. */
 static int write_config(const char *path)
 {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&text, &length);
-    if (f)
-        cli_config_write(f, train_rows);
-    if (!f || fclose(f) != 0)
-        return cli_failed("out of memory");
+    char *text;
+    size_t length;
+    FILE *f = cli_text_begin(&text, &length);
+    cli_config_write(f, train_rows);
+    cli_text_end(f, &text);
     int code = CLI_GO;
     const bool there = given.resume && access(path, F_OK) == 0;
     if (there && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
-    f = there ? NULL : fopen(path, "w");
-    if (!there && !f)
-        code = cli_fail("%.120s: %s", path, strerror(errno));
-    const bool written = f && fwrite(text, 1, length, f) == length;
-    if (f && (fclose(f) != 0 || !written))
-        code = cli_failed("%.120s: %s", path, strerror(errno));
+    bool opened = true;
+    const int why = there ? 0 : cli_write_file(path, text, length, &opened);
+    if (why != 0)
+        code = opened ? cli_failed("%.120s: %s", path, strerror(why))
+                      : cli_fail("%.120s: %s", path, strerror(why));
     free(text);
     return code;
 }

@@ -204,7 +204,22 @@ bool cli_flush(void);
 /* Like realloc, but a program without memory ends here, with an error message and CLI_FAILED. */
 void *cli_resize(void *block, size_t size);
 
+/* ---- files ---- */
+
+/* Writes the bytes to path as a whole or not at all; what is no file is written to as it is. Returns
+ * 0, or errno; *opened is false where nothing could be begun. A file that is there is replaced and
+ * keeps its permissions. */
+int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened);
+
+/* A stream into memory, and its end: the text is the caller's, with a 0 behind it. A program
+ * without memory ends there, as in cli_resize. */
+FILE *cli_text_begin(char **text, size_t *length);
+void cli_text_end(FILE *to, char **text);
+
 /* ---- text ---- */
+
+/* printf of one line to stdout, with texts that come from files or users: cli_clean. */
+void cli_print(const char *format, ...) CLI_PRINTF(1, 2);
 
 /* An escape sequence, or "" where colour is not wanted: no terminal, NO_COLOR, TERM=dumb. */
 typedef enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;

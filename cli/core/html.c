@@ -1,14 +1,10 @@
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "cli/core/html.h"
 
 #include "cli/core/cli.h"
 #include "cli/core/utf8.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Colours carry at least 4.5:1 as text and 3:1 as marks on --paper and on --card. */
 static const char style_of_all[] =
@@ -111,46 +107,19 @@ void html_table_end(FILE *f, const char *label)
     fprintf(f, "</tbody></table></div>%s\n", label ? "" : "</details>");
 }
 
-/* What is there and not a file, a device or a pipe, cannot be replaced: it is written to. */
-static bool is_replaceable(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) != 0 || S_ISREG(s.st_mode);
-}
-
 int html_write(const char *option, const char *path, void (*page)(FILE *f, const void *what),
                const void *what)
 {
-    char *real = realpath(path, NULL); /* a link stays one */
-    const char *to = real ? real : path;
-    const bool replace = is_replaceable(to);
-    const size_t room = strlen(to) + 32;
-    char *partial = cli_resize(NULL, room);
-    snprintf(partial, room, replace ? "%s.%ld.part" : "%s", to, (long)getpid());
-    int code = CLI_GO;
-    FILE *f = fopen(partial, "w");
-    if (!f) {
-        code = cli_fail("%s %s cannot be written: %s", option, path, strerror(errno));
-    } else {
-        errno = 0;
-        page(f, what);
-        bool done = fflush(f) == 0 && !ferror(f) && (!replace || fsync(fileno(f)) == 0);
-        int reason = errno;
-        if (fclose(f) != 0 && done) {
-            done = false;
-            reason = errno;
-        }
-        if (done && replace && rename(partial, to) != 0) {
-            done = false;
-            reason = errno;
-        }
-        if (!done) {
-            code = cli_failed("%s %s cannot be written: %s", option, path, strerror(reason));
-            if (replace)
-                remove(partial);
-        }
-    }
-    free(partial);
-    free(real);
-    return code;
+    char *text;
+    size_t length;
+    bool opened;
+    FILE *f = cli_text_begin(&text, &length);
+    page(f, what);
+    cli_text_end(f, &text);
+    const int why = cli_write_file(path, text, length, &opened);
+    free(text);
+    if (why == 0)
+        return CLI_GO;
+    return opened ? cli_failed("%s %s cannot be written: %s", option, path, strerror(why))
+                  : cli_fail("%s %s cannot be written: %s", option, path, strerror(why));
 }

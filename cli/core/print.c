@@ -32,6 +32,25 @@ void cli_clean(char *text)
     *to = 0;
 }
 
+void cli_print(const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = cli_resize(NULL, (size_t)(n > 0 ? n : 0) + 1);
+    *text = 0;
+    vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, again);
+    va_end(again);
+    const bool ends = n > 0 && text[n - 1] == '\n';
+    if (ends)
+        text[n - 1] = 0;
+    cli_clean(text);
+    printf("%s%s", text, ends ? "\n" : "");
+    free(text);
+}
+
 static int stdout_errno; /* of the first write that failed, where it is known */
 
 bool cli_flush(void)

@@ -270,14 +270,12 @@ void report_verdict(report_words *words, const report_run *runs, size_t n, const
     verdict_make(&v, runs, n);
     for (int i = 0; i < WORDS_COUNT; i++) {
         size_t length;
-        FILE *f = open_memstream(&words->text[i], &length);
-        if (!f)
-            exit(cli_end(cli_failed("out of memory")));
+        FILE *f = cli_text_begin(&words->text[i], &length);
         if (i == WORDS_COMMAND)
             verdict_say_command(f, &v, config);
         else
             say[i](f, &v);
-        fclose(f);
+        cli_text_end(f, &words->text[i]);
     }
     free(v.at);
 }

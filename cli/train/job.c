@@ -205,10 +205,12 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
     return *checkpoint ? load(j, checkpoint, room) : CLI_GO;
 }
 
-/* What could not be opened is the user's path, and a disk that is full before anything began. */
-static int fail_opening(gs_status status, const gs_error *error)
+/* What could not be opened is the user's path, and a disk that is full before anything began. A run
+ * that goes on has had its files: then it is the disk. */
+static int fail_opening(const train_job *j, gs_status status, const gs_error *error)
 {
-    return status == GS_EIO ? cli_fail("%s", error->text) : cli_fail_status(status, error);
+    return status == GS_EIO && !j->o.resume ? cli_fail("%s", error->text)
+                                            : cli_fail_status(status, error);
 }
 
 /* The line of the text that `at` is in. */
@@ -235,7 +237,7 @@ static int open_saver(train_job *j, const char *checkpoint)
                         GS_CHECKPOINT_CONFIG - 1);
     gs_status status = gs_saver_create(&j->saver, folder, (size_t)j->o.keep, NULL, &error);
     if (status != GS_OK)
-        return fail_opening(status, &error);
+        return fail_opening(j, status, &error);
     status = gs_saver_newest(path, sizeof path, folder, &error);
     if (!*checkpoint &&
         (status == GS_OK || status == GS_ECHECKSUM)) /* damaged ones are no less its */
@@ -247,25 +249,41 @@ static int open_saver(train_job *j, const char *checkpoint)
     return CLI_GO;
 }
 
-int train_job_write(train_job *j, const char *checkpoint)
+static int open_log(train_job *j, const char *checkpoint)
 {
     const train_options *o = &j->o;
     gs_error error = {0};
-    const bool resume = *checkpoint;
-    if (j->comm.rank > 0) /* one rank speaks for all */
-        return CLI_GO;
-    const int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
-    if (code != CLI_GO || !(o->log || o->csv || o->tensorboard))
-        return code;
     const gs_logger_config config = {.size = sizeof config,
                                      .json = o->log,
                                      .csv = o->csv,
                                      .tensorboard = o->tensorboard,
-                                     .resume = resume,
+                                     .resume = o->resume,
                                      .step = j->about.step,
-                                     .from = resume ? checkpoint : NULL};
+                                     .from = *checkpoint ? checkpoint : NULL};
     const gs_status status = gs_logger_open(&j->log, &config, NULL, &error);
-    return status == GS_OK ? CLI_GO : fail_opening(status, &error);
+    return status == GS_OK ? CLI_GO : fail_opening(j, status, &error);
+}
+
+/* The options, before the first step: --resume finds them where there is no checkpoint yet. */
+static int write_config(const train_job *j)
+{
+    char path[4096];
+    bool opened;
+    if (!train_config_path(path, sizeof path, j->o.checkpoint))
+        return cli_fail("--checkpoint: the path is too long");
+    const int why = cli_write_file(path, j->config, strlen(j->config), &opened);
+    return why == 0 ? CLI_GO : cli_failed("%.120s cannot be written: %s", path, strerror(why));
+}
+
+int train_job_write(train_job *j, const char *checkpoint)
+{
+    const train_options *o = &j->o;
+    if (j->comm.rank > 0) /* one rank speaks for all */
+        return CLI_GO;
+    int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    if (code == CLI_GO && (o->log || o->csv || o->tensorboard))
+        code = open_log(j, checkpoint);
+    return code == CLI_GO && o->checkpoint ? write_config(j) : code;
 }
 
 void train_job_close(train_job *j)

@@ -47,7 +47,7 @@ static void catch_signals(void)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* ---- validation and checkpoints ---- */
+/* ---- validation ---- */
 
 static bool is_better(const train_job *j, double value)
 {
@@ -63,49 +63,23 @@ static bool is_patient_no_more(const train_job *j)
 
 static int validate(train_job *j, train_result *r, bool *best)
 {
-    const int code = train_validate(j, &r->loss, &r->accuracy);
+    int code = train_save_settle(j, r);
+    if (code == CLI_GO)
+        code = train_validate(j, &r->loss, &r->accuracy);
     if (code != CLI_GO)
         return code;
     const double value = j->info->task == GS_TASK_CLASSES ? r->accuracy : r->loss;
     *best = isfinite(r->loss) && is_better(j, value);
-    j->about.waits = *best ? 0 : j->about.waits + 1;
-    if (*best) {
-        j->about.best = value;
-        j->about.best_step = j->about.step;
-    }
+    if (*best)
+        train_save_best(j, r, value);
+    else
+        j->about.waits++;
     if (j->log)
         train_log_note(
             j, r,
             gs_logger_valid(j->log, j->about.step, r->loss, r->accuracy, *best, &j->log_error));
     if (!j->o.quiet)
         train_show_valid(j, r->loss, r->accuracy, *best);
-    return CLI_GO;
-}
-
-/* Rank 0 writes; the others give what they alone have. */
-static int save(train_job *j, train_result *r, bool best)
-{
-    gs_error error = {0};
-    if (!j->saver && !j->o.zero)
-        return CLI_GO;
-    const double start = gs_clock();
-    const unsigned flags = best ? GS_SAVE_BEST : 0;
-    gs_status status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
-    if (status == GS_EIO && j->comm.size == 1) { /* of the one before: a disk may have room again */
-        cli_warn("a checkpoint could not be written: %s: the run goes on", error.text);
-        status = gs_saver_save(j->saver, j->trainer, &j->about, flags, &error);
-    }
-    if (status != GS_OK)
-        return cli_failed("the checkpoint could not be written: %s", error.text);
-    if (j->log) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/step-%08llu.safetensors", j->o.checkpoint,
-                 (unsigned long long)j->about.step);
-        train_log_note(
-            j, r,
-            gs_logger_checkpoint(j->log, j->about.step, path, gs_clock() - start, &j->log_error));
-    }
-    r->saved = j->about.step;
     return CLI_GO;
 }
 
@@ -209,18 +183,19 @@ static int between_steps(train_job *j, train_result *r, int signal)
     bool best = false, busy = false;
     int code = CLI_GO;
     double start = gs_clock();
+    train_save_poll(j, r);
     if (train_valid_possible(j) && (train_due(step, o->valid_every) || last)) {
         code = validate(j, r, &best);
         busy = true;
         lap(r, &start, TRAIN_VALID);
     }
-    if (is_patient_no_more(j))
+    if (busy && is_patient_no_more(j)) /* after a validation all ranks know the same */
         r->ending = TRAIN_EARLY;
     else if (!last && (r->signal = signal) != 0)
         r->ending = TRAIN_STOPPED;
     const bool ends = last || r->ending != TRAIN_DONE;
     if (code == CLI_GO && o->checkpoint && (best || ends || train_due(step, o->checkpoint_every))) {
-        code = save(j, r, best);
+        code = train_save(j, r, best);
         busy = true;
         lap(r, &start, TRAIN_SAVE);
     }
@@ -250,6 +225,18 @@ static int judge_end(const train_job *j, train_result *r)
     return CLI_GO;
 }
 
+typedef struct ending {
+    train_job *j;
+    train_result *r;
+} ending;
+
+static int end_log(void *user)
+{
+    const ending *e = user;
+    train_log_end(e->j, e->r);
+    return CLI_GO;
+}
+
 int train_loop(train_job *j, train_result *r)
 {
     *r = (train_result){.first = j->about.step,
@@ -263,7 +250,7 @@ int train_loop(train_job *j, train_result *r)
     catch_signals();
     /* a kill may have come between the checkpoint and its second name as the best */
     if (j->o.checkpoint && r->first > 0 && j->about.best_step == r->first)
-        code = ranks_first_error(save(j, r, true), NULL);
+        code = ranks_first_error(train_save(j, r, true), NULL);
     if (is_patient_no_more(j)) /* a run that has ended early */
         r->ending = TRAIN_EARLY;
     while (code == CLI_GO && j->about.step < j->o.steps && r->ending == TRAIN_DONE) {
@@ -273,22 +260,21 @@ int train_loop(train_job *j, train_result *r)
         if (code == CLI_GO)
             code = between_steps(j, r, signal);
     }
-    gs_error error = {0};
+    if (code == CLI_GO && j->about.step > r->first && gs_trainer_compare(j->trainer) != GS_OK)
+        code = fail_step(j, r, GS_ERANK);
     const double waits = gs_clock();
-    if (j->saver && gs_saver_wait(j->saver, &error) != GS_OK && code == CLI_GO) {
-        code = cli_failed("the last checkpoint could not be written: %s", error.text);
-        r->saved = 0;
-    }
+    const int saved = train_save_end(j, r);
+    code = code == CLI_GO ? saved : code;
     r->phases[TRAIN_SAVE] += gs_clock() - waits;
     r->seconds = gs_clock() - start;
     if (code != CLI_GO)
         r->ending = TRAIN_FAILED;
     else if (r->ending == TRAIN_DONE || r->ending == TRAIN_EARLY)
         code = judge_end(j, r);
-    train_log_end(j, r);
+    ranks_busy(end_log, &(ending){j, r});
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
         code = 128 + r->signal;
-    if (code == CLI_GO && r->log_failed)
+    if (code == CLI_GO && (r->log_failed || r->save_failed))
         code = CLI_FAILED;
     return code;
 }

@@ -214,14 +214,16 @@ int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint
     }
     if (code == CLI_GO && train_given.resume)
         code = train_resume_find(checkpoint, room, &text);
-    if (code == CLI_GO && *checkpoint) {
+    if (code == CLI_GO && train_given.resume) {
+        const char *const folder = train_given.checkpoint;
+        const train_options given = train_given;
         train_given = not_given;
-        code = train_resume_read(&text, checkpoint);
+        code = train_resume_read(&text, checkpoint, folder, &given);
         if (code == CLI_GO && file)
             code = read_config(file);
         if (code == CLI_GO)
             code = parse(with, argc, argv);
-        if (code == CLI_GO)
+        if (code == CLI_GO && *checkpoint)
             code = train_resume_check(checkpoint);
     }
     return code;

@@ -75,6 +75,19 @@ static int check_new_folder(const char *path)
     return check_folder(folder);
 }
 
+/* The folder of the checkpoints, which is made first; NULL: there is none. */
+static const char *run_folder;
+
+static bool is_run_folder(const char *folder)
+{
+    size_t n = strlen(folder), m = run_folder ? strlen(run_folder) : 0;
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    while (m > 1 && run_folder[m - 1] == '/')
+        m--;
+    return m > 0 && n == m && memcmp(folder, run_folder, n) == 0;
+}
+
 static int check_file(const char *path)
 {
     struct stat about;
@@ -83,7 +96,9 @@ static int check_file(const char *path)
         return S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) == 0 ? 0 : errno;
     if (errno != ENOENT)
         return errno;
-    return parent_of(folder, path) ? check_folder(folder) : ENAMETOOLONG;
+    if (!parent_of(folder, path))
+        return ENAMETOOLONG;
+    return is_run_folder(folder) ? check_new_folder(folder) : check_folder(folder);
 }
 
 /* What an earlier run has logged is not to be lost by a command that was given again. */
@@ -107,6 +122,7 @@ int train_check_paths(const train_options *o)
                {"labels", o->labels, NULL},
                {"config", o->config, NULL}};
     const size_t n = sizeof all / sizeof all[0];
+    run_folder = o->checkpoint;
     for (size_t i = 0; i < n; i++) {
         if (!all[i].path || !all[i].check)
             continue;

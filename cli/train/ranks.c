@@ -1,10 +1,17 @@
+#define _XOPEN_SOURCE 700 /* setitimer */
 #include "cli/train/ranks.h"
 
 #include "gradscale/mpi.h"
 
 #include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What mpirun tells: Open MPI's, MPICH's and its relatives', PMIx under srun. */
@@ -36,6 +43,7 @@ static struct {
     gs_status (*open)(gs_mpi **out, const gs_mpi_config *config, gs_error *error);
     const gs_comm *(*comm_of)(const gs_mpi *mpi);
     int (*failed)(const gs_mpi *mpi);
+    void (*alive)(gs_mpi *mpi);
     void (*close)(gs_mpi *mpi);
     void (*abort)(gs_mpi *mpi, int code);
 } net;
@@ -68,11 +76,9 @@ static bool find_calls(void *library)
     const struct {
         const char *name;
         void *to;
-    } calls[] = {{"gs_mpi_open", &net.open},
-                 {"gs_mpi_comm", &net.comm_of},
-                 {"gs_mpi_failed", &net.failed},
-                 {"gs_mpi_close", &net.close},
-                 {"gs_mpi_abort", &net.abort}};
+    } calls[] = {{"gs_mpi_open", &net.open},     {"gs_mpi_comm", &net.comm_of},
+                 {"gs_mpi_failed", &net.failed}, {"gs_mpi_alive", &net.alive},
+                 {"gs_mpi_close", &net.close},   {"gs_mpi_abort", &net.abort}};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         void *call = dlsym(library, calls[i].name);
         if (!call)
@@ -80,6 +86,30 @@ static bool find_calls(void *library)
         memcpy(calls[i].to, &call, sizeof call);
     }
     return true;
+}
+
+/* MPI has no deadline for ranks that never start: a timer ends those that wait for them. What it
+ * says is made before, because a handler of signals may only write. */
+static char late[160];
+
+static void on_late(int number)
+{
+    (void)number;
+    if (write(STDERR_FILENO, late, strlen(late)) < 0)
+        _exit(CLI_FAILED);
+    _exit(CLI_FAILED);
+}
+
+static void watch_start(double seconds) /* 0: it is over */
+{
+    const struct sigaction action = {.sa_handler = on_late};
+    const struct itimerval timer = {
+        .it_value = {.tv_sec = (time_t)seconds,
+                     .tv_usec = (suseconds_t)(1e6 * (seconds - floor(seconds)))}};
+    snprintf(late, sizeof late, "gradscale: rank %ld: not all ranks have started within %g s\n",
+             number_of(ranks), seconds);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
 }
 
 int ranks_open(gs_comm *comm, double timeout)
@@ -98,7 +128,9 @@ int ranks_open(gs_comm *comm, double timeout)
             why ? why : "it is another one");
     }
     const gs_mpi_config config = {.size = sizeof config, .timeout = timeout};
+    watch_start(timeout);
     const gs_status status = net.open(&net.mpi, &config, &error);
+    watch_start(0);
     if (status != GS_OK)
         return cli_fail_status(status, &error);
     net.comm = *comm = *net.comm_of(net.mpi);
@@ -108,6 +140,41 @@ int ranks_open(gs_comm *comm, double timeout)
             "for another MPI (make MPICC=...)",
             size, comm->size);
     return CLI_GO;
+}
+
+void ranks_alive(void)
+{
+    if (net.mpi)
+        net.alive(net.mpi);
+}
+
+typedef struct busy {
+    int (*work)(void *user);
+    void *user;
+    int code;
+    atomic_int done;
+} busy;
+
+static void *run_busy(void *arg)
+{
+    busy *b = arg;
+    b->code = b->work(b->user);
+    atomic_store(&b->done, 1);
+    return NULL;
+}
+
+int ranks_busy(int (*work)(void *user), void *user)
+{
+    busy b = {.work = work, .user = user};
+    pthread_t thread;
+    if (!net.mpi || pthread_create(&thread, NULL, run_busy, &b) != 0)
+        return work(user);
+    while (!atomic_load(&b.done)) {
+        ranks_alive();
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    pthread_join(thread, NULL);
+    return b.code;
 }
 
 /* ---- speaking ---- */

@@ -215,17 +215,12 @@ static int resolve(train_job *j)
 /* The options in effect, as text; the rows point to train_given. */
 static char *config_text(const train_job *j)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&text, &size);
-    if (!to)
-        return NULL;
+    char *text;
+    size_t size;
+    FILE *to = cli_text_begin(&text, &size);
     train_given = j->o;
     cli_config_write(to, train_rows);
-    if (fclose(to) != 0) {
-        free(text);
-        return NULL;
-    }
+    cli_text_end(to, &text);
     return text;
 }
 
@@ -245,5 +240,5 @@ int train_job_open(train_job *j, const char *checkpoint)
         train_resume_changes(j->changes, sizeof j->changes);
     j->items_each = j->info->time ? j->info->time : 1;
     j->half = j->o.precision == TRAIN_BF16 ? GS_BF16 : GS_F16;
-    return j->config ? CLI_GO : cli_failed("out of memory");
+    return CLI_GO;
 }

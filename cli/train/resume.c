@@ -4,11 +4,17 @@
  *     told   what is computed from here on changes, knowingly: the heading says so
  *     the rest changes no weight: files, intervals, threads
  *
- * Settings of the scaler are compared where it has been loaded, in job.c. */
+ * Settings of the scaler are compared where it has been loaded, in job.c.
+ *
+ * Where there is no checkpoint yet, the options are those of FOLDER/job.conf, which a run writes
+ * before its first step. Neither file may say where something is written: a path of an output counts
+ * only if it lies in the folder of the run, wherever that is now (doc/security.md). */
 #include "cli/train/train.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char kept[] = "|model|hidden|filters|layers|width|heads|context|precision|mode|"
@@ -24,6 +30,17 @@ bool train_resume_again(char *checkpoint, size_t room)
            gs_saver_newest(checkpoint, room, train_given.checkpoint, NULL) == GS_OK;
 }
 
+static int find_config(gs_checkpoint_text *text, const char *folder)
+{
+    char path[4096];
+    if (!train_config_path(path, sizeof path, folder) || access(path, F_OK) != 0)
+        return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
+                        "begin it without --resume",
+                        folder);
+    *text = (gs_checkpoint_text){0};
+    return CLI_GO;
+}
+
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
 {
     gs_error error = {0};
@@ -33,8 +50,8 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
     gs_status status =
         access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
-    if (status == GS_ENAME) /* not yet: it is begun */
-        return CLI_GO;
+    if (status == GS_ENAME) /* not yet */
+        return find_config(text, folder);
     if (status != GS_OK)
         return cli_fail_status(status, &error);
     if (error.status != GS_OK)
@@ -45,9 +62,82 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
-int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint)
+/* ---- where its files are ---- */
+
+bool train_config_path(char *path, size_t room, const char *folder)
 {
-    const int code = cli_config_read_text(train_rows, text->config, checkpoint);
+    const int n = snprintf(path, room, "%s/job.conf", folder);
+    return n > 0 && (size_t)n < room;
+}
+
+/* What follows "FOLDER/" in a path; NULL: it is not below it, or a part of it is "..". */
+static const char *part_below(const char *path, const char *folder)
+{
+    const size_t n = folder ? strlen(folder) : 0;
+    if (n == 0 || strncmp(path, folder, n) != 0 || (path[n] != '/' && folder[n - 1] != '/'))
+        return NULL;
+    const char *rest = path + n + strspn(path + n, "/");
+    for (const char *p = rest; *p; p += strcspn(p, "/"), p += strspn(p, "/"))
+        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == 0))
+            return NULL;
+    return *rest ? rest : NULL;
+}
+
+/* Whether a link is on the way from the folder to the file, or the file is one. */
+static bool leads_away(const char *path, size_t folder)
+{
+    struct stat about;
+    char part[4096];
+    for (size_t i = folder + 1; i <= strlen(path) && i < sizeof part; i++)
+        if (path[i] == '/' || path[i] == 0) {
+            memcpy(part, path, i);
+            part[i] = 0;
+            if (lstat(part, &about) == 0 ? S_ISLNK(about.st_mode) : errno != ENOENT)
+                return true;
+        }
+    return false;
+}
+
+/* The output becomes the same file of the folder as it is now, or none. */
+static void confine(const char **output, const char *option, const char *was, const char *now,
+                    const char *given)
+{
+    const char *rest = *output ? part_below(*output, was) : NULL;
+    const size_t room = rest ? strlen(now) + strlen(rest) + 2 : 0;
+    char *path = rest && room <= 4096 ? cli_resize(NULL, room) : NULL;
+    if (path)
+        snprintf(path, room, "%s/%s", now, rest);
+    if (*output && (!path || leads_away(path, strlen(now)))) {
+        if (!given)
+            cli_warn("the run wrote its %s to %.120s, outside of its folder: give --%s to go on "
+                     "with it",
+                     option, *output, option);
+        free(path);
+        path = NULL;
+    }
+    *output = path; /* for as long as the program runs */
+}
+
+/* ---- its options ---- */
+
+int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, const char *folder,
+                      const train_options *given)
+{
+    char path[4096];
+    int code;
+    if (*checkpoint)
+        code = cli_config_read_text(train_rows, text->config, checkpoint);
+    else
+        code = train_config_path(path, sizeof path, folder)
+                   ? cli_config_read(train_rows, path)
+                   : cli_fail("--checkpoint: the path is too long");
+    train_options *g = &train_given;
+    const char *was = g->checkpoint ? g->checkpoint : "";
+    confine(&g->log, "log", was, folder, given->log);
+    confine(&g->csv, "csv", was, folder, given->csv);
+    confine(&g->tensorboard, "tensorboard", was, folder, given->tensorboard);
+    confine(&g->report, "report", was, folder, given->report);
+    g->checkpoint = folder;
     begun = train_given;
     return code;
 }

@@ -3,6 +3,25 @@
 #include "cli/report/report.h"
 #include "cli/train/train.h"
 
+/* Rank 0 opens and closes files while the others wait for it. */
+
+typedef struct storage {
+    train_job *j;
+    const char *checkpoint;
+} storage;
+
+static int begin_to_write(void *user)
+{
+    const storage *s = user;
+    return train_job_write(s->j, s->checkpoint);
+}
+
+static int write_report(void *user)
+{
+    const storage *s = user;
+    return report_write(s->j->o.report, &s->j->o.log, 1, &(report_options){.option = "--report"});
+}
+
 /* Every rank makes its part of the job; only rank 0 writes. */
 static int prepare(train_job *j, char *checkpoint, size_t room)
 {
@@ -10,10 +29,13 @@ static int prepare(train_job *j, char *checkpoint, size_t room)
     if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
         code = train_check_paths(&j->o);
     code = ranks_first_error(code, NULL);
+    if (code == CLI_GO)
+        code = train_agree(j, checkpoint);
     if (code == CLI_GO && !j->o.print_config)
         code = ranks_first_error(train_job_make(j, checkpoint, room), NULL);
     if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
-        code = ranks_first_error(train_job_write(j, checkpoint), NULL);
+        code = ranks_first_error(
+            ranks_busy(begin_to_write, &(storage){.j = j, .checkpoint = checkpoint}), NULL);
     return code;
 }
 
@@ -33,8 +55,7 @@ static int run(train_job *j, char *checkpoint, size_t room)
         train_show_heading(j);
     code = train_loop(j, &result);
     if (j->o.report && j->comm.rank == 0) {
-        const int written =
-            report_write(j->o.report, &j->o.log, 1, &(report_options){.option = "--report"});
+        const int written = ranks_busy(write_report, &(storage){.j = j});
         result.reported = written == CLI_DONE;
         code = code == CLI_GO && written != CLI_DONE ? written : code;
     }

@@ -6,10 +6,12 @@
  *     model.c        what each model needs and how it begins best
  *     resolve.c      opens the data and fills in what was left open
  *     job.c          model, trainer, loader, log, checkpoints, put together
- *     loop.c         steps, checkpoints, signals
+ *     loop.c         steps, validations, signals
+ *     save.c         checkpoints: what is on the disk, and what is tried again
  *     valid.c        validation
  *     log.c          what the loop tells the log
- *     ranks.c        what the ranks of a run agree on
+ *     ranks.c        the ranks of a run, and how they speak
+ *     agree.c        whether all of them have the same job
  *     train_text.c   what people see: heading, progress, summary, dry run
  */
 #ifndef TRAIN_TOOL_H
@@ -72,14 +74,18 @@ int train_check_paths(const train_options *o);
 
 /* ---- a run that goes on ---- */
 
-/* The newest checkpoint of --checkpoint; path "": there is none yet. */
+/* The newest checkpoint of --checkpoint; path "": there is none yet, but a job.conf. */
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
 /* Whether it has been removed since, as a run does that writes newer ones; then it becomes the
  * newest of them. */
 bool train_resume_again(char *checkpoint, size_t room);
 enum { TRAIN_TRIES = 20 };
-/* Its options become those given, and are remembered. */
-int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint);
+/* Its options become those given, and are remembered; checkpoint "": those of FOLDER/job.conf.
+ * Outputs outside of the folder are left out, and told of unless `given` has names for them. */
+int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, const char *folder,
+                      const train_options *given);
+/* FOLDER/job.conf; false: too long. */
+bool train_config_path(char *path, size_t room, const char *folder);
 /* Refuses those given since that the checkpoint's state does not go with. */
 int train_resume_check(const char *checkpoint);
 int train_resume_refuse(const char *given, const char *checkpoint, const char *has);
@@ -142,6 +148,8 @@ int train_job_settings(train_job *j, gs_trainer_config *config);
 int train_job_model(train_job *j);
 /* Makes model, trainer and loader, and goes to the checkpoint; "": from the beginning. */
 int train_job_make(train_job *j, char *checkpoint, size_t room);
+/* CLI_GO if all ranks have the same job; else all of them say what differs, and where. */
+int train_agree(const train_job *j, const char *checkpoint);
 /* Begins to write: logs and checkpoints. */
 int train_job_write(train_job *j, const char *checkpoint);
 void train_job_close(train_job *j);
@@ -165,6 +173,13 @@ typedef enum train_ending {
     TRAIN_DIVERGED /* went to its end, and the loss is not finite */
 } train_ending;
 
+/* The record as it was before a new best, whose file is not on the disk yet. */
+typedef struct train_best {
+    bool pending;
+    double best;
+    uint64_t best_step, waits;
+} train_best;
+
 typedef struct train_result {
     train_ending ending;
     uint64_t first;                 /* step before the first */
@@ -176,9 +191,13 @@ typedef struct train_result {
     uint64_t sent;                  /* bytes to other ranks, in steps */
     double seconds, phases[TRAIN_PHASES];
     double scale;
-    uint64_t saved; /* step of the last checkpoint; 0: none */
-    int signal;     /* that ended it */
-    bool log_failed, stuck, reported;
+    uint64_t saved; /* step of the last checkpoint that is on the disk; 0: none */
+    uint64_t files; /* that are on the disk */
+    train_best unsaved;
+    double held;            /* seconds that the last checkpoint held training */
+    double pause, next_try; /* s; when, of one that failed; pause 0: none has */
+    int signal;             /* that ended it */
+    bool log_failed, save_failed, stuck, reported;
 } train_result;
 
 /* CLI_GO, or the exit code after an error. Fills in *result in any case. */
@@ -197,6 +216,14 @@ void train_log_note(train_job *j, train_result *r, gs_status status);
 void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
                     const gs_log_step *step);
 void train_log_end(train_job *j, train_result *r);
+
+/* Checkpoints: save.c begins with what it promises. settle comes before a validation, poll after
+ * every step. CLI_GO, or the exit code after an error that ends the run. */
+int train_save(train_job *j, train_result *r, bool best);
+void train_save_best(train_job *j, train_result *r, double value);
+int train_save_settle(train_job *j, train_result *r);
+void train_save_poll(train_job *j, train_result *r);
+int train_save_end(train_job *j, train_result *r);
 
 /* Loss and accuracy (NaN: the task has none) over the validation split. */
 int train_validate(train_job *j, double *loss, double *accuracy);

@@ -50,14 +50,16 @@ static void print_job(const train_job *j)
         snprintf(train, sizeof train, "%llu", (unsigned long long)j->info->items[GS_SPLIT_TRAIN]);
     if (j->epoch_steps > 0)
         snprintf(epochs, sizeof epochs, ", %.3g epochs", (double)o->steps / (double)j->epoch_steps);
-    printf("model      %s, %llu weights\n", j->line, (unsigned long long)train_job_parameters(j));
-    printf("data       %.200s: %s%s to train on\n", j->info->name, train,
-           j->info->time ? " pieces of text" : " images");
-    printf("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
-           o->scaler, o->on_overflow ? ", on overflow " : "", o->on_overflow ? o->on_overflow : "");
-    printf("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
-           (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
-           o->optimizer, o->lr, o->schedule);
+    cli_print("model      %s, %llu weights\n", j->line,
+              (unsigned long long)train_job_parameters(j));
+    cli_print("data       %.200s: %s%s to train on\n", j->info->name, train,
+              j->info->time ? " pieces of text" : " images");
+    cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
+              o->scaler, o->on_overflow ? ", on overflow " : "",
+              o->on_overflow ? o->on_overflow : "");
+    cli_print("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+              (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
+              o->optimizer, o->lr, o->schedule);
 }
 
 /* Of several ranks, what one of them holds. */
@@ -80,10 +82,10 @@ void train_show_heading(const train_job *j)
     if (j->comm.size > 1)
         print_ranks(j);
     if (j->about.step > 0)
-        printf("resumed    after step %llu%s%s\n", (unsigned long long)j->about.step,
-               j->changes[0] ? ", with " : "", j->changes);
+        cli_print("resumed    after step %llu%s%s\n", (unsigned long long)j->about.step,
+                  j->changes[0] ? ", with " : "", j->changes);
     else if (j->o.resume)
-        printf("resumed    nothing: %.200s has no checkpoint yet\n", j->o.checkpoint);
+        cli_print("resumed    at the beginning: %.200s has no checkpoint yet\n", j->o.checkpoint);
     cli_flush();
 }
 
@@ -170,11 +172,11 @@ void train_show_summary(const train_job *j, const train_result *r)
                  {"report", r->reported ? o->report : NULL}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if (files[i].path)
-            printf("%-10s %s\n", files[i].what, files[i].path);
-    if (j->saver && r->saved > 0)
-        printf("saved      %s/step-%08llu.safetensors%s\n", o->checkpoint,
-               (unsigned long long)r->saved,
-               r->ending == TRAIN_STOPPED ? "; --resume goes on from it" : "");
+            cli_print("%-10s %s\n", files[i].what, files[i].path);
+    if (r->saved > 0)
+        cli_print("saved      %s/step-%08llu.safetensors%s\n", o->checkpoint,
+                  (unsigned long long)r->saved,
+                  r->ending == TRAIN_STOPPED ? "; --resume goes on from it" : "");
     else if (r->ending == TRAIN_STOPPED)
         printf("saved      nothing: there is no --checkpoint\n");
 }

@@ -97,6 +97,9 @@ GS_API gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep
  * Where the state is sharded, ranks other than 0 call it with saver NULL. */
 GS_API gs_status gs_saver_save(gs_saver *saver, gs_trainer *trainer, const gs_checkpoint *about,
                                unsigned flags, gs_error *error);
+/* Writes the last save once more, if it failed: the copy of the state is still there, and not what
+ * the trainer has become since. GS_ESTATE: nothing has failed, or there was no memory for a copy. */
+GS_API gs_status gs_saver_retry(gs_saver *saver, gs_error *error);
 /* Until all is on the disk. The error of the last save, once. */
 GS_API gs_status gs_saver_wait(gs_saver *saver, gs_error *error);
 GS_API void gs_saver_free(gs_saver *saver); /* waits too */
@@ -109,6 +112,16 @@ typedef struct gs_saver_times {
     uint64_t bytes;
 } gs_saver_times;
 GS_API gs_saver_times gs_saver_get_times(gs_saver *saver);
+
+/* Where the saver stands, without waiting. A file counts once it and its name are on the disk. */
+typedef struct gs_saver_state {
+    int busy;       /* one is being written */
+    int failed;     /* the last one is not there: gs_saver_wait has the error */
+    uint64_t files; /* that are complete, by this saver */
+    uint64_t step;  /* of the newest of them */
+    uint64_t best;  /* of the newest that was saved as the best too */
+} gs_saver_state;
+GS_API gs_saver_state gs_saver_get_state(gs_saver *saver);
 
 /* The path of the newest intact checkpoint step-* of a folder. Where newer ones are damaged, the
  * call is GS_OK and *error says so; else error->status is GS_OK. GS_ENAME: there is none.

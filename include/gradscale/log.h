@@ -183,6 +183,7 @@ GS_API gs_status gs_logger_exponents(gs_logger *logger, uint64_t step, gs_dtype 
                                      const gs_layer *layers, size_t n, gs_error *error);
 GS_API gs_status gs_logger_checkpoint(gs_logger *logger, uint64_t step, const char *path,
                                       double seconds, gs_error *error);
+/* Also brings all files to the disk. */
 GS_API gs_status gs_logger_end(gs_logger *logger, const gs_log_end *end, gs_error *error);
 
 /* ---- reading ---- */

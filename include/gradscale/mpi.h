@@ -35,6 +35,11 @@ GS_API const gs_comm *gs_mpi_comm(const gs_mpi *mpi);
 /* A call of the gs_comm has failed: the ranks cannot go on together. */
 GS_API int gs_mpi_failed(const gs_mpi *mpi);
 
+/* Says to the others that this rank is busy and not dead, say with a slow disk: those who wait for
+ * it begin to count their timeout anew. Call it as often as you like; it speaks once per second, or
+ * eight times per timeout where that is more often. */
+GS_API void gs_mpi_alive(gs_mpi *mpi);
+
 /* Waits for the others, and ends MPI if gs_mpi_open began it. After a failure it waits for nobody,
  * and MPI is left as it is: what is left to do is to exit, best with gs_mpi_abort. */
 GS_API void gs_mpi_close(gs_mpi *mpi);

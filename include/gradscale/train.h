@@ -126,7 +126,8 @@ typedef struct gs_ranks {
                          f32 weights of matrices; the results are those of 0, bit for bit. SGD, Adam
                          and AdamW with moments in f32 */
     size_t bucket;    /* gradients that are sent together; 0: as gs_reducer_config */
-    uint64_t compare; /* weights, scaler and running statistics every so many steps; 0: 100 */
+    uint64_t compare; /* weights, scaler and running statistics after the first step and every so
+                         many; 0: 100 */
 } gs_ranks;
 
 typedef struct gs_trainer_config {
@@ -207,6 +208,11 @@ typedef struct gs_train_row {
  * one does not answer, or they have diverged; the trainer is not to be used again. */
 GS_API gs_status gs_trainer_step(gs_trainer *trainer, const gs_batch *micro, size_t n,
                                  gs_train_row *row);
+
+/* Whether all ranks hold the same weights, scaler and running statistics: every rank calls it.
+ * GS_ERANK: they do not, and the message in the context names those that differ from rank 0.
+ * gs_trainer_step does it after the first step and after every gs_ranks.compare of them. */
+GS_API gs_status gs_trainer_compare(gs_trainer *trainer);
 
 /* The loss without training, and where right is not NULL and the model has logits, how many of the
  * targets have the largest one. */

@@ -14,24 +14,46 @@ static gs_status failed(const char *path, const char *what, gs_error *error)
     return gsi_fail(error, GS_EIO, "%.120s: %s%s", path, what, strerror(why));
 }
 
-gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_error *error)
+gs_status gsi_append_open(gsi_append *file, const char *path, gs_error *error)
 {
     *file = (gsi_append){.fd = -1};
     gsi_show_path(file->path, path);
     struct stat about;
     gs_status status = GS_OK;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int fd = gsi_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &about) != 0)
         status = failed(path, "", error);
-    else if (S_ISREG(about.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    else if (S_ISREG(about.st_mode) && gsi_flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+             errno == EWOULDBLOCK)
         status = gsi_fail(error, GS_ESTATE, "%s: another run is writing to it", file->path);
-    else if (S_ISREG(about.st_mode) && ftruncate(fd, (off_t)keep) != 0)
-        status = failed(path, "", error);
     if (status == GS_OK)
         file->fd = fd;
     else if (fd >= 0)
         close(fd);
     return status;
+}
+
+/* Where it has that length already, nothing is asked of the system: logs on pipes and terminals. */
+gs_status gsi_append_cut(gsi_append *file, uint64_t keep, gs_error *error)
+{
+    struct stat about;
+    if (file->fd < 0)
+        return GS_OK;
+    if (fstat(file->fd, &about) == 0 &&
+        (!S_ISREG(about.st_mode) || (uint64_t)about.st_size == keep ||
+         ftruncate(file->fd, (off_t)keep) == 0))
+        return GS_OK;
+    return failed(file->path, "", error);
+}
+
+/* Pipes and terminals have nothing to bring to a disk: EINVAL, EROFS. */
+gs_status gsi_append_sync(gsi_append *file, gs_error *error)
+{
+    if (file->fd < 0 || gsi_fsync(file->fd) == 0 || errno == EINVAL || errno == EROFS)
+        return GS_OK;
+    failed(file->path, "cannot be brought to the disk: ", error);
+    gsi_append_close(file);
+    return GS_EIO;
 }
 
 void gsi_append_close(gsi_append *file)

@@ -10,11 +10,15 @@ typedef struct gsi_append {
     char path[GSI_SHOWN_PATH];
 } gsi_append;
 
-/* keep: bytes of a file that is there which stay; the rest is cut. The file is locked until it is
- * closed: GS_ESTATE where another process or another of these has it. */
-gs_status gsi_append_open(gsi_append *file, const char *path, uint64_t keep, gs_error *error);
+/* Nothing of a file that is there changes yet. It is locked until it is closed: GS_ESTATE where
+ * another process or another of these has it. */
+gs_status gsi_append_open(gsi_append *file, const char *path, gs_error *error);
+/* `keep` bytes of what is there stay, the rest goes. */
+gs_status gsi_append_cut(gsi_append *file, uint64_t keep, gs_error *error);
 /* An error closes the file: it is reported once. */
 gs_status gsi_append_write(gsi_append *file, const void *bytes, size_t n, gs_error *error);
+/* Until it is on the disk. What a close could tell, of a quota or a network, this tells. */
+gs_status gsi_append_sync(gsi_append *file, gs_error *error);
 void gsi_append_close(gsi_append *file);
 
 #endif

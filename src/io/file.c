@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +19,33 @@ const char *gsi_show_path(char out[GSI_SHOWN_PATH], const char *path)
         if ((uint8_t)*p < 0x20 || *p == 0x7F)
             *p = '?';
     return out;
+}
+
+int gsi_open(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = open(path, flags, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int gsi_fsync(int fd)
+{
+    int code;
+    do
+        code = fsync(fd);
+    while (code != 0 && errno == EINTR);
+    return code;
+}
+
+int gsi_flock(int fd, int operation)
+{
+    int code;
+    do
+        code = flock(fd, operation);
+    while (code != 0 && errno == EINTR);
+    return code;
 }
 
 gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,
@@ -51,7 +79,7 @@ gs_status gsi_file_open(gsi_file *file, const char *path, gs_error *error)
 {
     gsi_show_path(file->path, path);
     /* Not blocking: a FIFO without a writer must not hang the caller. */
-    file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    file->fd = gsi_open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (file->fd < 0)
         return gsi_file_fail(file, error, GS_EIO, "cannot be opened: %s", strerror(errno));
     const gs_status status = check_regular(file, error);

@@ -20,6 +20,11 @@ void gsi_file_close(gsi_file *file);
 gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offset,
                         gs_error *error);
 
+/* open, fsync and flock that a signal does not end (EINTR). */
+int gsi_open(const char *path, int flags); /* a new file: 0666 */
+int gsi_fsync(int fd);
+int gsi_flock(int fd, int operation);
+
 /* "path: error message", returns the status. */
 gs_status gsi_file_fail(const gsi_file *file, gs_error *error, gs_status status, const char *format,
                         ...) GS_PRINTF(4, 5);

@@ -80,7 +80,7 @@ void gsi_remove_temporaries(const char *folder, const char *base)
             continue;
         const int fd =
             openat(dirfd(dir), e->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        if (fd >= 0 && gsi_flock(fd, LOCK_EX | LOCK_NB) == 0)
             unlinkat(dirfd(dir), e->d_name, 0);
         if (fd >= 0)
             close(fd);
@@ -100,13 +100,14 @@ static bool open_temporary(gsi_replace *r)
             errno = ENAMETOOLONG;
             return false;
         }
-        r->fd = open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+        r->fd =
+            gsi_open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
         if (r->fd < 0 && errno != EEXIST)
             return false;
         if (r->fd < 0)
             continue;
         /* where there are no locks, nobody can hold one, and nothing is ever removed */
-        flock(r->fd, LOCK_EX | LOCK_NB);
+        gsi_flock(r->fd, LOCK_EX | LOCK_NB);
         if (fstat(r->fd, &st) == 0 && st.st_nlink > 0)
             return true;
         close(r->fd);
@@ -185,8 +186,8 @@ gs_status gsi_replace_write(gsi_replace *r, const void *data, size_t n, gs_error
 static bool sync_folder(const char *path)
 {
     char folder[GSI_PATH];
-    const int fd = gsi_folder_of(folder, path) ? open(folder, O_RDONLY | O_CLOEXEC) : -1;
-    const bool done = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
+    const int fd = gsi_folder_of(folder, path) ? gsi_open(folder, O_RDONLY | O_CLOEXEC) : -1;
+    const bool done = fd >= 0 && (gsi_fsync(fd) == 0 || errno == EINVAL);
     if (fd >= 0)
         close(fd);
     return done;
@@ -194,11 +195,11 @@ static bool sync_folder(const char *path)
 
 gs_status gsi_replace_end(gsi_replace *r, gs_error *error)
 {
-    if (fsync(r->fd) != 0)
+    if (gsi_fsync(r->fd) != 0)
         return abandon(r, error, "cannot be brought to the disk");
     if (rename(r->temporary, r->path) != 0)
         return abandon(r, error, "cannot take its place");
-    close(r->fd);
+    close(r->fd); /* it is on the disk: nothing can be lost here */
     return sync_folder(r->path)
                ? GS_OK
                : failed(r->path, error, "its folder cannot be brought to the disk");

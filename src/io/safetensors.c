@@ -3,11 +3,15 @@
  *     {"__metadata__": {"format": "pt"},
  *      "fc.weight": {"dtype": "BF16", "shape": [64, 128], "data_offsets": [0, 16384]}, ...}
  *
+ * The header is read token by token, twice: to count the tensors, then into their entries. Besides its
+ * bytes it takes sizeof(gsi_entry) bytes per tensor, at most ten times its length in all.
+ *
  * Offsets count from the end of the header. Sorted by them, the tensors must follow one another
  * without a hole or an overlap, from 0 to the end of the file. */
 #include "io/io.h"
 
-#include <jansson.h>
+#include "io/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,68 +54,117 @@ static const struct type {
 #undef OTHER
 };
 
-/* A whole number, not negative. */
-static bool get_number(const json_t *json, uint64_t *out)
+/* ---- values ---- */
+
+/* The header as it is read: what is wrong with its JSON is told in one place. */
+typedef struct header {
+    gs_source *s;
+    gsi_json j;
+    gs_error *error;
+} header;
+
+static gs_status bad_json(header *h)
 {
-    if (!json_is_integer(json) || json_integer_value(json) < 0)
-        return false;
-    *out = (uint64_t)json_integer_value(json);
-    return true;
+    return gsi_bad_file(h->s, h->error, GS_EFORMAT, "its header is wrong at byte %zu: %s", h->j.at,
+                        h->j.wrong);
 }
 
-static gs_status read_tensor(gs_source *s, gsi_entry *e, const char *name, const json_t *info,
-                             gs_error *error)
+/* Numbers of an array up to its end, at most `most`; -1: something else is in it, or more. */
+static int read_counts(header *h, uint64_t *out, int most)
 {
-    char shown[GSI_SHOWN];
-    gsi_show(shown, name, strlen(name));
-    const json_t *dtype = json_object_get(info, "dtype");
-    const json_t *shape = json_object_get(info, "shape");
-    const json_t *offsets = json_object_get(info, "data_offsets");
-    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
-        json_object_size(info) != 3)
-        return gsi_bad_file(s, error, GS_EFORMAT,
-                            "tensor %s is not described by dtype, shape and data_offsets", shown);
-
-    const struct type *type = NULL;
-    for (size_t i = 0; i < GSI_COUNT(types); i++)
-        if (strcmp(types[i].name, json_string_value(dtype)) == 0)
-            type = &types[i];
-    if (!type) {
-        char spelled[GSI_SHOWN];
-        return gsi_bad_file(s, error, GS_EDTYPE, "tensor %s is of an unknown type, %s", shown,
-                            gsi_show(spelled, json_string_value(dtype), json_string_length(dtype)));
+    int n = 0;
+    if (h->j.kind != GSI_JSON_ARRAY)
+        return -1;
+    while (gsi_json_next(&h->j) && h->j.kind != GSI_JSON_CLOSE) {
+        if (n == most)
+            return most + 1;
+        if (!gsi_json_count(&out[n++], &h->j))
+            return -1;
     }
+    return h->j.wrong ? -1 : n;
+}
+
+static const struct type *type_of(const gsi_json *j)
+{
+    for (size_t i = 0; i < GSI_COUNT(types); i++)
+        if (gsi_json_is(j, types[i].name))
+            return &types[i];
+    return NULL;
+}
+
+static gs_status check_tensor(gs_source *s, gsi_entry *e, const struct type *type,
+                              const uint64_t offsets[2], const char *shown, gs_error *error)
+{
     e->pub.type = type->name;
     e->pub.dtype = type->dtype;
     e->item = type->bits / 8;
-
-    if (json_array_size(shape) > GS_MAX_RANK)
-        return gsi_bad_file(s, error, GS_ESIZE, "tensor %s has more than %d dimensions", shown,
-                            (int)GS_MAX_RANK);
-    e->pub.rank = (int)json_array_size(shape);
-    for (int d = 0; d < e->pub.rank; d++)
-        if (!get_number(json_array_get(shape, (size_t)d), &e->pub.shape[d]))
-            return gsi_bad_file(s, error, GS_EFORMAT,
-                                "the shape of tensor %s is not made of whole numbers", shown);
     if (!gsi_set_count(&e->pub, type->bits))
         return gsi_bad_file(s, error, GS_ESIZE, "the shape of tensor %s overflows", shown);
     if (e->pub.count * type->bits % 8 != 0)
         return gsi_bad_file(s, error, GS_EFORMAT, "tensor %s does not end at a whole byte", shown);
-
-    uint64_t begin, end;
-    if (json_array_size(offsets) != 2 || !get_number(json_array_get(offsets, 0), &begin) ||
-        !get_number(json_array_get(offsets, 1), &end))
-        return gsi_bad_file(s, error, GS_EFORMAT,
-                            "the data_offsets of tensor %s are not two whole numbers", shown);
-    if (begin > end || end - begin != e->pub.bytes)
+    if (offsets[0] > offsets[1] || offsets[1] - offsets[0] != e->pub.bytes)
         return gsi_bad_file(s, error, GS_EFORMAT,
                             "tensor %s lies at %llu to %llu, but its shape and type ask for %llu"
                             " bytes",
-                            shown, (unsigned long long)begin, (unsigned long long)end,
+                            shown, (unsigned long long)offsets[0], (unsigned long long)offsets[1],
                             (unsigned long long)e->pub.bytes);
-    e->pub.offset = begin;
-    e->pub.name = gsi_keep_string(s, name, strlen(name));
-    return e->pub.name ? GS_OK : gsi_no_memory(s, error);
+    e->pub.offset = offsets[0];
+    return GS_OK;
+}
+
+/* The value of a tensor's name: {"dtype": .., "shape": .., "data_offsets": ..}, each once. */
+static gs_status read_tensor(header *h, gsi_entry *e)
+{
+    enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
+    gs_source *s = h->s;
+    gsi_json *j = &h->j;
+    char shown[GSI_SHOWN], spelled[GSI_SHOWN];
+    uint64_t offsets[2] = {0};
+    const struct type *type = NULL;
+    unsigned seen = 0;
+    gsi_show(shown, e->pub.name, strlen(e->pub.name));
+    bool described = j->kind == GSI_JSON_OBJECT;
+    while (described && gsi_json_next(j) && j->kind != GSI_JSON_CLOSE) {
+        const unsigned member = gsi_json_is(j, "dtype")          ? DTYPE
+                                : gsi_json_is(j, "shape")        ? SHAPE
+                                : gsi_json_is(j, "data_offsets") ? OFFSETS
+                                                                 : 0;
+        if (!gsi_json_next(j))
+            break;
+        const gsi_json_kind want = member == DTYPE ? GSI_JSON_STRING : GSI_JSON_ARRAY;
+        described = member && !(seen & member) && j->kind == want;
+        seen |= member;
+        if (!described)
+            break;
+        if (member == DTYPE) {
+            type = type_of(j);
+            if (!type)
+                return gsi_bad_file(s, h->error, GS_EDTYPE, "tensor %s is of an unknown type, %s",
+                                    shown, gsi_show(spelled, j->text + j->begin, j->size));
+            continue;
+        }
+        const int most = member == SHAPE ? GS_MAX_RANK : 2;
+        const int n = read_counts(h, member == SHAPE ? e->pub.shape : offsets, most);
+        if (j->wrong)
+            break;
+        if (member == SHAPE && n > most)
+            return gsi_bad_file(s, h->error, GS_ESIZE, "tensor %s has more than %d dimensions",
+                                shown, (int)GS_MAX_RANK);
+        if (member == SHAPE && n < 0)
+            return gsi_bad_file(s, h->error, GS_EFORMAT,
+                                "the shape of tensor %s is not made of whole numbers", shown);
+        if (member == OFFSETS && n != 2)
+            return gsi_bad_file(s, h->error, GS_EFORMAT,
+                                "the data_offsets of tensor %s are not two whole numbers", shown);
+        if (member == SHAPE)
+            e->pub.rank = n;
+    }
+    if (j->wrong)
+        return bad_json(h);
+    if (!described || seen != ALL)
+        return gsi_bad_file(s, h->error, GS_EFORMAT,
+                            "tensor %s is not described by dtype, shape and data_offsets", shown);
+    return check_tensor(s, e, type, offsets, shown, h->error);
 }
 
 static int by_offset(const void *pa, const void *pb)
@@ -155,47 +208,97 @@ static gs_status check_layout(gs_source *s, uint64_t start, gs_error *error)
     return GS_OK;
 }
 
-static gs_status read_metadata(gs_source *s, json_t *info, gs_error *error)
+/* ---- the header ---- */
+
+static const char *keep_string(header *h)
 {
-    const char *key;
-    json_t *value;
-    if (!json_is_object(info))
-        return gsi_bad_file(s, error, GS_EFORMAT, "its __metadata__ is not an object");
-    s->texts = gsi_arena_new(&s->arena, json_object_size(info), sizeof *s->texts);
+    char *text = gsi_arena_new(&h->s->arena, h->j.size + 1, 1);
+    if (text)
+        gsi_json_string(text, &h->j);
+    return text;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const gsi_text *)a)->key, ((const gsi_text *)b)->key);
+}
+
+static gs_status read_metadata(header *h, size_t most)
+{
+    gs_source *s = h->s;
+    if (h->j.kind != GSI_JSON_OBJECT)
+        return gsi_bad_file(s, h->error, GS_EFORMAT, "its __metadata__ is not an object");
+    s->texts = gsi_arena_new(&s->arena, most > 0 ? most : 1, sizeof *s->texts);
     if (!s->texts)
-        return gsi_no_memory(s, error);
-    json_object_foreach(info, key, value)
-    {
-        if (!json_is_string(value))
-            return gsi_bad_file(s, error, GS_EFORMAT,
-                                "its __metadata__ holds something that is not a string");
+        return gsi_no_memory(s, h->error);
+    while (gsi_json_next(&h->j) && h->j.kind != GSI_JSON_CLOSE) {
         gsi_text *text = &s->texts[s->n_texts];
-        text->key = gsi_keep_string(s, key, strlen(key));
-        text->value = gsi_keep_string(s, json_string_value(value), json_string_length(value));
+        text->key = keep_string(h);
+        if (!gsi_json_next(&h->j))
+            break;
+        if (h->j.kind != GSI_JSON_STRING)
+            return gsi_bad_file(s, h->error, GS_EFORMAT,
+                                "its __metadata__ holds something that is not a string");
+        text->value = keep_string(h);
         if (!text->key || !text->value)
-            return gsi_no_memory(s, error);
+            return gsi_no_memory(s, h->error);
         s->n_texts++;
     }
+    if (h->j.wrong)
+        return bad_json(h);
+    qsort(s->texts, s->n_texts, sizeof *s->texts, by_key);
+    for (size_t i = 1; i < s->n_texts; i++)
+        if (strcmp(s->texts[i - 1].key, s->texts[i].key) == 0)
+            return gsi_bad_file(s, h->error, GS_EFORMAT, "its __metadata__ has a key twice");
     return GS_OK;
 }
 
-static gs_status read_header(gs_source *s, json_t *root, uint64_t start, gs_error *error)
+/* Tensors, and texts of the metadata; and that it is JSON to its end. */
+static gs_status count_entries(header h, size_t *tensors, size_t *texts, size_t *metadata)
 {
-    const char *name;
-    json_t *info;
-    if (!gsi_new_entries(s, json_object_size(root)))
-        return gsi_no_memory(s, error);
-    json_object_foreach(root, name, info)
-    {
-        const bool metadata = strcmp(name, "__metadata__") == 0;
-        const gs_status status = metadata
-                                     ? read_metadata(s, info, error)
-                                     : read_tensor(s, &s->entries[s->count], name, info, error);
-        if (status != GS_OK)
-            return status;
-        s->count += !metadata;
+    gsi_json *j = &h.j;
+    *tensors = *texts = *metadata = 0;
+    if (gsi_json_next(j) && j->kind != GSI_JSON_OBJECT)
+        return gsi_bad_file(h.s, h.error, GS_EFORMAT, "its header is not an object");
+    bool in_metadata = false;
+    while (gsi_json_next(j) && j->kind != GSI_JSON_END) {
+        if (j->kind != GSI_JSON_KEY)
+            continue;
+        if (j->depth == 1) {
+            in_metadata = gsi_json_is(j, "__metadata__");
+            *metadata += in_metadata;
+            *tensors += !in_metadata;
+        }
+        *texts += j->depth == 2 && in_metadata;
     }
-    return check_layout(s, start, error);
+    if (j->wrong)
+        return bad_json(&h);
+    return *metadata > 1 ? gsi_bad_file(h.s, h.error, GS_EFORMAT, "it has two __metadata__")
+                         : GS_OK;
+}
+
+static gs_status read_header(header *h, uint64_t start)
+{
+    gs_source *s = h->s;
+    size_t tensors, texts, metadata;
+    gs_status status = count_entries(*h, &tensors, &texts, &metadata);
+    if (status != GS_OK)
+        return status;
+    if (!gsi_new_entries(s, tensors))
+        return gsi_no_memory(s, h->error);
+    gsi_json_next(&h->j);
+    while (status == GS_OK && gsi_json_next(&h->j) && h->j.kind == GSI_JSON_KEY) {
+        const bool is_metadata = gsi_json_is(&h->j, "__metadata__");
+        gsi_entry *e = is_metadata ? NULL : &s->entries[s->count];
+        if (e && !(e->pub.name = keep_string(h)))
+            return gsi_no_memory(s, h->error);
+        gsi_json_next(&h->j);
+        status = e ? read_tensor(h, e) : read_metadata(h, texts);
+        s->count += e != NULL;
+    }
+    if (status == GS_OK)
+        status = gsi_check_names(s, h->error);
+    return status == GS_OK ? check_layout(s, start, h->error) : status;
 }
 
 gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
@@ -222,22 +325,10 @@ gs_status gsi_open_safetensors(gs_source *s, gs_error *error)
         status = gsi_bad_file(s, error, GS_EFORMAT, "its header does not start with {");
     if (status == GS_OK && !gsi_utf8(text, (size_t)length))
         status = gsi_bad_file(s, error, GS_EFORMAT, "its header is not valid UTF-8");
-    json_t *root = NULL;
     if (status == GS_OK) {
-        json_error_t where;
-        root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &where);
-        if (!root) {
-            char shown[GSI_SHOWN]; /* it quotes the file */
-            status =
-                json_error_code(&where) == json_error_out_of_memory
-                    ? gsi_no_memory(s, error)
-                    : gsi_bad_file(s, error, GS_EFORMAT, "its header is wrong at byte %d: %s",
-                                   where.position, gsi_show(shown, where.text, strlen(where.text)));
-        }
+        header h = {.s = s, .j = gsi_json_of(text, (size_t)length), .error = error};
+        status = read_header(&h, sizeof prefix + length);
     }
     gsi_free(&s->heap, text);
-    if (status == GS_OK)
-        status = read_header(s, root, sizeof prefix + length, error);
-    json_decref(root);
     return status;
 }

@@ -128,7 +128,7 @@ static gs_status new_file(gsi_append *file, const char *folder, gs_error *error)
         if (fd < 0)
             return gsi_fail(error, GS_EIO, "%.150s: %s", path, strerror(errno));
         close(fd);
-        return gsi_append_open(file, path, 0, error);
+        return gsi_append_open(file, path, error);
     }
 }
 

@@ -77,6 +77,7 @@ static void end_together(gs_step *steps, gs_scaler *const *scalers, size_t n)
 void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers, size_t n,
                   gs_coupling coupling)
 {
+    GSI_DEFAULT_MODE;
     bool made = true; /* apart, gs_step_end sees to it */
     for (size_t i = 0; coupling != GS_INDEPENDENT && i < n; i++)
         made &= gsi_step_made(&steps[i]) && gsi_scaler_made(scalers[i]);

@@ -16,6 +16,7 @@ const char *gs_health_name(gs_health health)
 /* The gravest first. A constant scale is at no floor and at no ceiling: it is where it was put. */
 gs_health gs_scaler_health(const gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return GS_HEALTH_COUNT;
     const double scale = gs_scaler_scale(scaler);
@@ -107,6 +108,7 @@ static void explain_health(char *text, size_t size, const gs_scaler *s)
 char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const gs_tensor *list,
                         size_t n)
 {
+    GSI_DEFAULT_MODE;
     char who[80], row[32];
     if (size == 0)
         return text;

@@ -175,6 +175,7 @@ bool gsi_next_pair(const char **list, char key[GSI_WORD], char value[GSI_WORD])
 
 gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     gs_params next = *params;
     char key[GSI_WORD], value[GSI_WORD];
     while (gsi_next_pair(&list, key, value)) {
@@ -195,6 +196,7 @@ gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
 gs_status gs_params_get(char *text, size_t size, const gs_params *params, const char *key,
                         gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     const row *r = find(key);
     char value[GSI_WORD] = "";
     if (!r)
@@ -267,6 +269,7 @@ static gs_status check_values(const gs_params *p, gs_error *error)
 
 gs_status gs_params_check(const gs_params *p, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     const gs_status status = check_values(p, error);
     const bool divides = p->back_op == GS_ARITH_DIV || p->back_op == GS_ARITH_RECIP;
     const bool constant = p->growth == 1 && p->backoff == 1;

@@ -1,8 +1,6 @@
 /* The scaler as a whole: which policy, its parameters and rules, and the raw update. */
 #include "scaler/scaler.h"
 
-#include "kernel/fpenv.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -89,6 +87,7 @@ static void init(gs_scaler *s, const gs_params *params, gs_policy policy)
 
 gs_status gs_scaler_init_params(gs_scaler *scaler, const gs_params *params, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     const gs_status status = gs_params_check(params, error);
     if (status == GS_OK)
         init(scaler, params, GS_POLICY_MACHINE);
@@ -112,6 +111,7 @@ static gs_status init_static(gs_scaler *s, const char *scale, gs_error *error)
 
 gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     gs_params p;
     gs_scaler made;
     gs_status status = GS_OK;
@@ -148,7 +148,7 @@ gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
 
 /* ---- what it knows of itself ---- */
 
-static const gs_dtype state_types[] = {GS_F16, GS_F32, GS_F64};
+const gs_dtype gsi_state_types[] = {GS_F16, GS_F32, GS_F64};
 
 bool gsi_is_static(const gs_scaler *s)
 {
@@ -168,7 +168,8 @@ double gsi_lowest(const gs_scaler *s) { return fmax(s->rules.lowest, s->params.f
 
 double gsi_highest(const gs_scaler *s)
 {
-    const double bound = fmin(s->rules.highest, gs_dtype_format(state_types[s->params.state])->max);
+    const double bound =
+        fmin(s->rules.highest, gs_dtype_format(gsi_state_types[s->params.state])->max);
     return fmin(bound, s->params.max);
 }
 
@@ -176,7 +177,8 @@ double gsi_highest(const gs_scaler *s)
  * max of the machine let through: a floor is looked at in a backoff only, a max in a growth. */
 double gsi_bounded(const gs_scaler *s, double x)
 {
-    const double top = fmin(s->rules.highest, gs_dtype_format(state_types[s->params.state])->max);
+    const double top =
+        fmin(s->rules.highest, gs_dtype_format(gsi_state_types[s->params.state])->max);
     if (!isnan(s->rules.lowest) && !(x >= s->rules.lowest))
         return s->rules.lowest;
     return !isnan(s->rules.highest) && x > top ? top : x;
@@ -195,6 +197,7 @@ void gsi_go_to(gs_scaler *s, double x)
 
 double gs_scaler_scale(const gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return (double)NAN;
     return scaler->policy == GS_POLICY_NONE ? 1 : gsi_bounded(scaler, scaler->machine.shown);
@@ -202,6 +205,8 @@ double gs_scaler_scale(const gs_scaler *scaler)
 
 gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
+    GSI_AFTER_MODE(scale);
     const gs_status status = gsi_scaler_version(scaler, error);
     if (status != GS_OK)
         return status;
@@ -209,13 +214,15 @@ gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
     if (!(kept > 0) || !isfinite(kept))
         return gsi_fail(error, GS_ERANGE,
                         "a scale of %g: it must be finite and greater than 0 in %s", scale,
-                        gs_dtype_format(state_types[scaler->params.state])->name);
+                        gs_dtype_format(gsi_state_types[scaler->params.state])->name);
     scaler->machine.scale = scaler->machine.shown = gsi_bounded(scaler, kept);
     return GS_OK;
 }
 
 gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
+    GSI_AFTER_MODE(scale);
     gs_status status = gsi_scaler_version(scaler, error);
     if (status == GS_OK && (clean_steps < 0 || clean_steps > INT64_C(1) << 53))
         status = gsi_fail(error, GS_ERANGE, "%lld clean steps: the count must be 0 to 2^53",
@@ -234,18 +241,12 @@ gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps,
 
 /* ---- the raw update ---- */
 
-/* Out of line and through a pointer: no arithmetic moves across the change of mode. Setting a mode
- * that is set already would cost more than the update. */
 int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return -1;
-    if (gsi_fpenv_usual())
-        return gsi_policies[scaler->policy].step(scaler, finding);
-    const uint64_t env = gsi_fpenv_enter();
-    const bool raises = gsi_policies[scaler->policy].step(scaler, finding);
-    gsi_fpenv_leave(env);
-    return raises;
+    return gsi_policies[scaler->policy].step(scaler, finding);
 }
 
 int gs_scaler_update(gs_scaler *scaler, int found)

@@ -73,6 +73,7 @@ static const struct {
 
 void gs_params_default(gs_params *params)
 {
+    GSI_DEFAULT_MODE;
     *params = (gs_params){.init = 0x1p+16,
                           .growth = 2,
                           .backoff = 0.5,
@@ -92,6 +93,7 @@ void gs_params_default(gs_params *params)
 
 gs_status gs_params_preset(gs_params *params, const char *preset, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     for (size_t i = 0; preset && i < GSI_COUNT(presets); i++)
         if (strcmp(preset, presets[i].name) == 0) {
             gs_params_default(params);

@@ -17,6 +17,7 @@ double gsi_next_scale(const gs_scaler *s)
 
 void gs_step_begin(gs_step *step, const gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     const bool made = gsi_scaler_made(scaler);
     memset(step, 0, sizeof *step);
     step->size = made ? (uint32_t)sizeof *step : 0;
@@ -40,6 +41,7 @@ void gs_step_loss(gs_step *step, double loss)
 
 void gs_step_scan(gs_step *step, const gs_stats *stats)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     gs_stats_merge(&step->stats, stats);
@@ -52,6 +54,7 @@ static float finite_f32(double x) { return fabs(x) < F32_MAX ? (float)fabs(x) : 
 
 void gs_step_scan_unscaled(gs_step *step, const gs_stats *stats)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     gs_stats scaled = *stats;
@@ -63,6 +66,9 @@ void gs_step_scan_unscaled(gs_step *step, const gs_stats *stats)
 
 void gs_step_sums(gs_step *step, uint64_t elements, uint64_t nonfinite, double amax, double sumsq)
 {
+    GSI_DEFAULT_MODE;
+    GSI_AFTER_MODE(amax);
+    GSI_AFTER_MODE(sumsq);
     const bool found = nonfinite > 0 || !isfinite(amax) || !isfinite(sumsq);
     gs_stats stats;
     gs_stats_init(&stats);
@@ -83,6 +89,8 @@ void gs_step_flag(gs_step *step, int found)
 
 void gs_step_amax(gs_step *step, double amax)
 {
+    GSI_DEFAULT_MODE;
+    GSI_AFTER_MODE(amax);
     gs_stats stats;
     gs_stats_init(&stats);
     stats.elements = 1;
@@ -99,6 +107,7 @@ void gs_step_amax(gs_step *step, double amax)
  * 65504 / 8. Gradients of exactly 8188..8191 are the difference. */
 void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     if (!gsi_scaler_made(scaler)) {
@@ -127,6 +136,7 @@ void gs_step_reject(gs_step *step)
 
 void gs_step_merge(gs_step *into, const gs_step *from)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(into))
         return;
     if (!gsi_step_made(from)) { /* what it saw is not known: to be applied by nobody */

@@ -4,8 +4,37 @@
 
 #include "base/base.h"
 #include "gradscale/scaler.h"
+#include "kernel/fpenv.h"
 
 #include <math.h>
+
+/* ---- the mode of floating-point arithmetic ---- */
+
+/* What a public call computes, it computes in the default mode, whatever the caller's: one of these
+ * is its first line. Setting a mode that is set already would cost more than most of the calls. */
+typedef struct gsi_mode {
+    uint64_t saved;
+    bool foreign;
+} gsi_mode;
+
+static inline gsi_mode gsi_mode_enter(void)
+{
+    gsi_mode mode = {0, !gsi_fpenv_usual()};
+    if (mode.foreign)
+        mode.saved = gsi_fpenv_enter();
+    return mode;
+}
+
+static inline void gsi_mode_leave(const gsi_mode *mode)
+{
+    if (mode->foreign)
+        gsi_fpenv_leave(mode->saved);
+}
+
+#define GSI_DEFAULT_MODE \
+    const gsi_mode gsi_entered __attribute__((cleanup(gsi_mode_leave), unused)) = gsi_mode_enter()
+/* An argument that came in a register is not to be computed with before the mode is set. */
+#define GSI_AFTER_MODE(x) __asm__ volatile("" : "+m"(x))
 
 /* ---- layout.c ---- */
 
@@ -54,6 +83,7 @@ typedef struct gsi_policy {
 } gsi_policy;
 
 extern const gsi_policy gsi_policies[GS_POLICY_COUNT];
+extern const gs_dtype gsi_state_types[]; /* by params.state */
 
 void gsi_headroom_init(gs_scaler *s);
 bool gsi_headroom_step(gs_scaler *s, const gs_finding *f);

@@ -228,6 +228,16 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
     if (r->lowest > r->highest)
         return gsi_fail(error, GS_ERANGE, "lowest=%g is greater than highest=%g", r->lowest,
                         r->highest);
+    /* floor and max are the raw machine's, which follows its framework where that goes; too high a
+       top is none, for the type's own holds */
+    const char *const type = gs_dtype_format(gsi_state_types[s->params.state])->name;
+    const double lowest = gsi_round_state(&s->params, r->lowest);
+    if (lowest == 0 || isinf(lowest))
+        return gsi_fail(error, GS_ERANGE, "lowest=%g: a scale in %s cannot hold it", r->lowest,
+                        type);
+    if (gsi_round_state(&s->params, r->highest) == 0)
+        return gsi_fail(error, GS_ERANGE, "highest=%g: a scale in %s cannot hold it", r->highest,
+                        type);
     if (r->lowest > s->params.max || s->params.floor > r->highest)
         return gsi_fail(error, GS_ERANGE,
                         "the bounds %g..%g (lowest, highest) and %g..%g (floor, max) do not meet",
@@ -240,6 +250,7 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
 
 gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     const gs_status made = gsi_scaler_version(scaler, error);
     if (made != GS_OK)
         return made;
@@ -283,6 +294,7 @@ const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
 gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key,
                         gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     char value[GSI_WORD];
     if (!gsi_scaler_made(scaler))
         return GS_EVERSION;

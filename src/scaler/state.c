@@ -195,8 +195,19 @@ static gs_status check(const gs_scaler *s, gs_error *error)
     for (int i = 0; i < GS_HISTORY_MAX; i++)
         if (!(s->history[i] >= 0) || !isfinite(s->history[i]))
             return gsi_fail(error, GS_ERANGE, "the state has an amax in its history that is none");
-    if (s->event.phase && !(s->event.scale > 0))
-        return gsi_fail(error, GS_ERANGE, "the state has a rerun without a scale");
+    if (s->event.phase ? !(s->event.scale > 0 && isfinite(s->event.scale) && s->event.reruns > 0)
+                       : s->event.scale != 0 || s->event.reruns != 0)
+        return gsi_fail(error, GS_ERANGE,
+                        "the state has a rerun without a scale, or a scale without a rerun");
+    for (int i = 0; i < 3; i++)
+        if (!isfinite(s->mean[i]))
+            return gsi_fail(error, GS_ERANGE, "the state has a mean that is not finite");
+    if (m->ever > 1 || !isfinite(m->count))
+        return gsi_fail(error, GS_ERANGE, "the state has a count that no step makes");
+    if (!(s->streak.from >= 0) || !(s->streak.to >= 0))
+        return gsi_fail(error, GS_ERANGE, "the state has a streak at scales that are none");
+    if (s->rules.on_overflow == GS_ON_RETRY && s->rules.retries == 0)
+        return gsi_fail(error, GS_ERANGE, "the state has a rule or phase that does not exist");
     return gsi_scaler_check(s, error);
 }
 
@@ -250,6 +261,7 @@ static bool read_field(gs_scaler *s, const field *f, const char *text)
 gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_scaler *scaler,
                               gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     char value[GSI_WORD];
     if (!gsi_scaler_made(scaler))
         return GS_EVERSION;
@@ -284,6 +296,7 @@ static bool next_line(const char *text, size_t length, size_t *at, char line[2 *
 
 gs_status gs_scaler_load_text(gs_scaler *scaler, const char *text, size_t length, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     gs_scaler s;
     char line[2 * GSI_WORD], sum[24];
     size_t at = 0;
@@ -361,6 +374,7 @@ gs_status gs_scaler_save(void *bytes, size_t size, size_t *used, const gs_scaler
 
 gs_status gs_scaler_load(gs_scaler *scaler, const void *bytes, size_t length, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     const unsigned char *p = bytes;
     const size_t body = HEADER + 8 * FIELDS;
     gs_scaler s;

@@ -295,6 +295,7 @@ static const gs_verdict of_no_version = {GS_FAIL, GS_REASON_VERSION, (double)NAN
 
 gs_verdict gs_step_decide(const gs_step *step, const gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
         return of_no_version;
     gs_scaler copy = *scaler;
@@ -303,6 +304,7 @@ gs_verdict gs_step_decide(const gs_step *step, const gs_scaler *scaler)
 
 gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
         return of_no_version;
     if (step->ended)
@@ -326,6 +328,7 @@ void gs_step_abandon(gs_step *step, gs_scaler *scaler)
 
 gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error)
 {
+    GSI_DEFAULT_MODE;
     gs_status status = gsi_scaler_version(scaler, error);
     for (size_t i = 0; i < n && status == GS_OK; i++)
         status = gsi_step_version(&steps[i], error);

@@ -48,6 +48,7 @@ void gs_window_merge(gs_window *into, const gs_window *from)
 
 gs_verdict gs_window_end(gs_window *window, gs_scaler *scaler)
 {
+    GSI_DEFAULT_MODE;
     gs_step *step = &window->step;
     if (!gsi_step_made(step))
         return gs_step_end(step, scaler);

@@ -3,20 +3,44 @@
 #include "train/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+static gs_status failed(const char *path, gs_error *error)
+{
+    return gsi_fail(error, GS_EIO, "%.120s: %s", path, strerror(errno));
+}
 
 /* *file becomes NULL where nothing is there, and of pipes and terminals, which keep nothing. */
 static gs_status open_old(FILE **file, const char *path, gs_error *error)
 {
     struct stat about;
     *file = NULL;
-    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
+    if (stat(path, &about) != 0)
+        return errno == ENOENT ? GS_OK : failed(path, error);
+    if (!S_ISREG(about.st_mode))
         return GS_OK;
-    *file = fopen(path, "r");
-    return *file ? GS_OK : gsi_fail(error, GS_EIO, "%.120s: %s", path, strerror(errno));
+    const int fd = gsi_open(path, O_RDONLY | O_CLOEXEC);
+    *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (*file)
+        return GS_OK;
+    const gs_status status = failed(path, error);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+/* The end of the reading: an error is not the end of the file. */
+static gs_status close_old(FILE *file, const char *path, gs_status status, gs_error *error)
+{
+    if (ferror(file))
+        status = gsi_fail(error, GS_EIO, "%.120s: cannot be read: %s", path, strerror(errno));
+    fclose(file);
+    return status;
 }
 
 /* Whether it begins as a log of ours does, as far as it goes; one that was rotated begins with any
@@ -31,8 +55,7 @@ static bool is_log(FILE *file)
         const size_t length = strlen(starts[i]);
         ours |= memcmp(has, starts[i], n < length ? n : length) == 0;
     }
-    rewind(file);
-    return ours;
+    return ours && fseek(file, 0, SEEK_SET) == 0;
 }
 
 /* Bytes of the JSON log that are whole lines. */
@@ -44,14 +67,17 @@ static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
     if (!file)
         return status;
     uint64_t at = 0;
+    errno = 0;
     const bool ours = is_log(file);
     for (int c; ours && (c = getc(file)) != EOF;) {
         at++;
         if (c == '\n')
             *keep = at;
     }
-    fclose(file);
-    return ours ? GS_OK : gsi_fail(error, GS_EFORMAT, "%.120s: this is no log to go on with", path);
+    return close_old(
+        file, path,
+        ours ? GS_OK : gsi_fail(error, GS_EFORMAT, "%.120s: this is no log to go on with", path),
+        error);
 }
 
 /* Bytes of the CSV that are its header and whole rows of steps up to `step`. */
@@ -66,6 +92,7 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
         return status;
     gsi_log_header(l);
     bool ours = !l->line.lost, header = true;
+    errno = 0;
     while (ours && fgets(row, sizeof row, file)) {
         const size_t length = strcspn(row, "\n");
         const bool whole = row[length] == '\n';
@@ -77,12 +104,16 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
         header = false;
         *keep += length + 1;
     }
-    fclose(file);
     l->line.n = 0;
-    return ours ? GS_OK
-                : gsi_fail(error, GS_EFORMAT, "%.120s: this is no CSV log to go on with", path);
+    return close_old(
+        file, path,
+        ours ? GS_OK
+             : gsi_fail(error, GS_EFORMAT, "%.120s: this is no CSV log to go on with", path),
+        error);
 }
 
+/* (1) All that is there has been looked at, and all files are open and locked, before one of them
+ *     changes. */
 static gs_status open_files(gs_logger *l, const gs_logger_config *config, gs_error *error)
 {
     uint64_t json = 0, csv = 0;
@@ -92,11 +123,15 @@ static gs_status open_files(gs_logger *l, const gs_logger_config *config, gs_err
     if (status == GS_OK && config->resume && config->csv)
         status = keep_csv(l, &csv, config->csv, config->step, error);
     if (status == GS_OK && config->json)
-        status = gsi_append_open(&l->json, config->json, json, error);
+        status = gsi_append_open(&l->json, config->json, error);
     if (status == GS_OK && config->csv)
-        status = gsi_append_open(&l->csv, config->csv, csv, error);
+        status = gsi_append_open(&l->csv, config->csv, error);
     if (status == GS_OK && config->tensorboard)
         status = gsi_tfevents_open(&l->board, config->tensorboard, error);
+    if (status == GS_OK)
+        status = gsi_append_cut(&l->json, json, error);
+    if (status == GS_OK)
+        status = gsi_append_cut(&l->csv, csv, error);
     l->fresh = json == 0;
     if (status == GS_OK && config->csv && csv == 0) {
         gsi_log_header(l);

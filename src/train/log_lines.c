@@ -323,5 +323,11 @@ gs_status gs_logger_checkpoint(gs_logger *l, uint64_t step, const char *path, do
 gs_status gs_logger_end(gs_logger *l, const gs_log_end *end, gs_error *error)
 {
     l->error = (gs_error){0};
-    return told(l, gsi_log_line(l, GS_LOG_END, end), error);
+    gsi_log_line(l, GS_LOG_END, end);
+    gsi_append *const files[] = {&l->json, &l->csv, &l->board};
+    for (size_t i = 0; i < GSI_COUNT(files); i++) {
+        gs_error lost = {0};
+        gsi_log_note(l, gsi_append_sync(files[i], &lost), &lost);
+    }
+    return told(l, l->error.status, error);
 }

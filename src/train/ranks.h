@@ -38,6 +38,7 @@ struct gsi_ranks {
     bool items_pending;      /* it has not ended */
     double *states;          /* [size][model->states]: each rank's share of the mean */
     gs_exponents *exponents; /* [size]: of each rank's part of the gradients */
+    bool compared;           /* after the first step */
     gsi_shard shard;
 };
 

@@ -71,12 +71,16 @@ static uint64_t fingerprint(const gs_trainer *t)
 
 gs_status gsi_ranks_compare(gs_trainer *t, gs_train_row *row)
 {
-    if (t->comm.size == 1 || t->steps % t->ranks->config.compare != 0)
+    const bool first = !t->ranks->compared;
+    if (t->comm.size == 1 || (!first && t->steps % t->ranks->config.compare != 0))
         return GS_OK;
+    t->ranks->compared = true;
     const gs_status status = gsi_ranks_compare_now(t);
     gsi_phase_end(t, row, GS_PHASE_COMM);
     return status;
 }
+
+gs_status gs_trainer_compare(gs_trainer *t) { return gsi_ranks_compare_now(t); }
 
 gs_status gsi_ranks_compare_now(gs_trainer *t)
 {

@@ -3,9 +3,11 @@
  * (1) The job (image, copy, path, flags) is the caller's while `busy` is false and the thread's
  *     while it is true. Only the caller allocates.
  * (2) A file is removed only after a newer one is complete, and never the one just written.
- * (3) An error of the thread stays in `failed` until a call has returned it.
+ * (3) An error of the thread stays in `failed` until a call has returned it. The job stays too: it
+ *     can be written again (`again`) until the next one takes its place.
  * (4) A saver holds a lock on its folder from the first change of it to the last. The lock is on
  *     the folder itself (flock): it needs no file, and the system frees it however a process ends.
+ * (5) `state` counts a file when it is renamed and its folder is on the disk, not before.
  *
  *   save:    wait until not busy -> return the last error, or: list, copy, set busy -> return
  *   thread:  wait until busy -> write, link best, remove the oldest -> clear busy
@@ -42,6 +44,9 @@ struct gs_saver {
     unsigned flags;
 
     gs_error failed; /* status GS_OK: nothing */
+    bool again;      /* the job failed, and its copy is there */
+    bool copied;     /* the job does not point to the trainer's arrays */
+    gs_saver_state state;
     gs_saver_times times;
 };
 
@@ -140,9 +145,14 @@ static void *thread_main(void *arg)
         if (status == GS_OK) {
             s->times.wrote = took;
             s->times.bytes = s->image.length + s->image.bytes + GSI_CHECKSUM_BYTES;
+            s->state.files++;
+            s->state.step = s->step;
+            if (s->flags & GS_SAVE_BEST)
+                s->state.best = s->step;
         } else {
             s->failed = error;
         }
+        s->again = status != GS_OK && s->copied;
         s->busy = false;
         pthread_cond_broadcast(&s->changed);
     }
@@ -169,10 +179,10 @@ static gs_status hold_folder(int *held, const char *folder, gs_error *error)
 {
     char shown[GSI_SHOWN_PATH];
     gsi_show_path(shown, folder);
-    *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *held = gsi_open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*held < 0)
         return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", shown, strerror(errno));
-    if (flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    if (gsi_flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return GS_OK;
     close(*held);
     return gsi_fail(error, GS_ESTATE, "%s: another run is writing its checkpoints there", shown);
@@ -252,6 +262,32 @@ gs_status gs_saver_wait(gs_saver *s, gs_error *error)
     return failed.status == GS_OK ? GS_OK : gsi_fail(error, failed.status, "%s", failed.text);
 }
 
+gs_saver_state gs_saver_get_state(gs_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    gs_saver_state state = s->state;
+    state.busy = s->busy;
+    state.failed = s->failed.status != GS_OK;
+    pthread_mutex_unlock(&s->lock);
+    return state;
+}
+
+gs_status gs_saver_retry(gs_saver *s, gs_error *error)
+{
+    if (!s)
+        return gsi_fail(error, GS_ENULL, "there is no saver to try again");
+    pthread_mutex_lock(&s->lock);
+    const bool again = s->again && !s->busy;
+    if (again) {
+        s->failed = (gs_error){0};
+        s->again = false;
+        s->busy = true;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return again ? GS_OK : gsi_fail(error, GS_ESTATE, "there is no save that could be repeated");
+}
+
 gs_saver_times gs_saver_get_times(gs_saver *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -328,6 +364,7 @@ gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *a
     if (status != GS_OK)
         return send_parts(trainer, status, error);
     const double waited = gs_clock();
+    s->again = false; /* the thread is idle: its job is the caller's */
     gsi_image_free(&s->image);
     status = gsi_image_list(&s->image, &s->heap, trainer, error);
     status = gsi_image_gather(&s->image, trainer, status, true, error);
@@ -339,6 +376,7 @@ gs_status gs_saver_save(gs_saver *s, gs_trainer *trainer, const gs_checkpoint *a
     const bool copied = copy_state(s, trainer);
     s->step = about->step;
     s->flags = flags;
+    s->copied = copied;
     pthread_mutex_lock(&s->lock);
     s->times.waited = waited - start;
     s->times.copied = gs_clock() - waited;

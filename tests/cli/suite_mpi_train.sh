@@ -142,4 +142,64 @@ for folder in hang kill; do
         --steps $((newest + 3))
     check "$folder: where it was" says "resumed *after step $newest"
 done
+
+# Ranks with different jobs: before the first step, by name, on all of them the same, exit code 1.
+cat >"$tmp/other.sh" <<END
+rank=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}
+other=\$1
+shift
+[ \$rank = 1 ] || other=
+exec "$program" train "\$@" \$other
+END
+differs() # MESSAGE OPTIONS-OF-RANK-1 OPTION...
+{
+    message=$1 other=$2
+    shift 2
+    rm -rf "$tmp/d" "$tmp/d.jsonl"
+    timeout 60 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 5 --log "$tmp/d.jsonl" "$@" \
+        >"$tmp/out" 2>"$tmp/err"
+    equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && not says "not answered"
+}
+jobs="the ranks have different jobs:"
+cp README.md "$tmp/data.txt"
+sed 's/the/The/' README.md >"$tmp/other.txt"
+mkdir -p "$tmp/copy" && cp README.md "$tmp/copy/same.txt"
+for option in "lr 0.5" "optimizer sgd" "batch 3" "loss-weight 2" "clip 0.5" "schedule linear" "compress fp16" "steps 5" \
+    "compare-every 7" "seed 9" "layers 2" "precision fp32" "valid-every 2" "accumulate 2" "warmup 1" "scaler headroom"; do
+    check "another $option on rank 1" differs "$jobs --${option% *} is .* on rank 0 and ${option#* } on rank 1" "--$option"
+done
+check "a setting on rank 1" differs "$jobs --set is not given on rank 0 and eps=1e-3 on rank 1" "--set eps=1e-3"
+check "ZeRO-1 on rank 1" differs "$jobs --zero is" --zero
+check "other data on rank 1" differs "$jobs the content of the data is content .* on rank 0 and content .* on rank 1" \
+    "--data $tmp/other.txt" --data "$tmp/data.txt"
+check "checkpoints on rank 1 alone" differs "$jobs the folder of checkpoints is not given on rank 0 and given on rank 1" \
+    "--checkpoint $tmp/d"
+agree() { rm -f "$tmp/d.jsonl"; timeout 60 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
+check "what a rank may have of its own" agree "--threads 2 --cpu ref --timeout 50 --data $tmp/copy/same.txt --name x"
+
+# A rank that never starts, and one whose disk is slow.
+cat >"$tmp/late.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && exec sleep 60
+exec "$program" train "\$@"
+END
+never() { start=$(date +%s); timeout 50 mpirun -n 2 sh "$tmp/late.sh" $job --steps 4 --timeout 3 >"$tmp/out" 2>"$tmp/err"
+    code=$?; took=$(($(date +%s) - start)); echo "code $code, $took s"; [ $code -ne 0 ] && [ $code -ne 124 ] && [ $took -lt 20 ]; }
+check "a rank that never starts ends the others" never
+check "which say so" says "rank 0: not all ranks have started within 3 s"
+. tests/fault/fault.sh
+if can_fault; then
+    cat >"$tmp/slow.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 0 ] || exec "$program" train "\$@"
+exec "$iofault" --root "$tmp/slow" --slow fsync:4000 -- "$program" train "\$@"
+END
+    mkdir -p "$tmp/slow"
+    slow() { timeout 90 mpirun -n 2 sh "$tmp/slow.sh" $job --steps 4 --timeout 2 --checkpoint "$tmp/slow/run" \
+        --checkpoint-every 2 $1 >"$tmp/out" 2>"$tmp/err"; }
+    check "a slow disk is not death" slow
+    check "nobody was given up" not says "not answered"
+    rm -rf "$tmp/slow/run"
+    check "nor with ZeRO-1" slow --zero
+else
+    skip "a slow disk" "this machine cannot trace"
+fi
 finish

@@ -20,7 +20,7 @@ exits()
     [ $code -eq "$want" ]
 }
 
-state() { cat log run/* | cksum; }
+state() { cat run/* | cksum; }
 
 # refuses MESSAGE ARGS... : of a run that goes on; exit code 2, one line, and nothing has changed
 refuses()
@@ -33,7 +33,7 @@ refuses()
     [ ! -s out ] && [ "$(cat err)" = "$message" ] && [ "$(state)" = "$before" ]
 }
 
-check "a run" exits 0 $gpt --steps 15 --valid-every 5 --checkpoint run --log log
+check "a run" exits 0 $gpt --steps 15 --valid-every 5 --checkpoint run --log run/log
 last=run/step-00000015.safetensors
 
 # ---- what is refused ----
@@ -70,7 +70,7 @@ check "in a dry run, too" refuses \
 
 # ---- what may change ----
 
-check "the same options again" exits 0 $gpt --resume --checkpoint run --log log --steps 15 --model auto \
+check "the same options again" exits 0 $gpt --resume --checkpoint run --log run/log --steps 15 --model auto \
     --mode auto --on-overflow skip
 check "nothing is told of them" grep -qx 'resumed    after step 15' out
 check "others" exits 0 --resume --checkpoint run --steps 18 --lr 0.001 --set eps=1e-6 --dropout 0.1 --threads 2
@@ -91,8 +91,8 @@ check "options that a checkpoint has no room for" exits 2 $gpt --steps 2 --check
     --log "${here}l" --csv "${here}c" --report "${here}r" --tensorboard "${here}t"
 check "are told of" grep -qx 'gradscale: --checkpoint: the options are longer than the 16383 bytes .*' err
 check "make no folder for it" test ! -e long -a ! -e t
-check "nothing to resume" exits 0 $gpt --resume --checkpoint new --steps 2
-check "is told of" grep -qx 'resumed    nothing: new has no checkpoint yet' out
+check "nothing to resume" exits 2 $gpt --resume --checkpoint new --steps 2
+check "is told of" grep -q '^gradscale: --resume: new holds neither a checkpoint nor the job.conf of a run' err
 
 # ---- one folder, two runs ----
 
@@ -107,36 +107,35 @@ second()
 # begin ARGS... : in the background; until it has taken a step
 begin()
 {
-    "$gs" train --checkpoint run --log log --quiet --steps 1000000 --valid-every 0 --checkpoint-every 0 "$@" &
+    "$gs" train --checkpoint run --log run/log --quiet --steps 1000000 --valid-every 0 --checkpoint-every 0 "$@" &
     first=$!
     for i in $(seq 500); do
-        grep -qs '^{"step":' log && return 0
+        grep -qs '^{"step":' run/log && return 0
         sleep 0.02
     done
     return 1
 }
-rm -rf run log
+rm -rf run
 begin $gpt
 check "before there is a checkpoint" second $gpt --steps 3
-check "with --resume, too" second $gpt --steps 3 --resume
+check "with --resume, too" second $gpt --steps 3 --warmup 0 --resume
 check "the first goes on" kill -0 $first
 kill -INT $first
 wait $first
 check "a run that has ended holds nothing" exits 0 --resume --checkpoint run --dry-run
-: >log
+: >run/log
 begin --resume
 check "where there are checkpoints" second $gpt --steps 3
 check "with --resume" second --resume
 check "a dry run looks on" exits 0 --resume --checkpoint run --dry-run
-check "so does report" "$gs" report log --output r.html
+check "so does report" "$gs" report run/log --output r.html
 kill -9 $first
 wait $first 2>/dev/null
-newest=$(ls run | sed -n '$s/step-0*\([0-9]*\)\..*/\1/p')
-check "kill -9 frees it" exits 0 --resume --checkpoint run --log log --schedule constant --steps $((newest + 1))
+newest=$(ls run | grep step | sed -n '$s/step-0*\([0-9]*\)\..*/\1/p')
+check "kill -9 frees it" exits 0 --resume --checkpoint run --log run/log --schedule constant --steps $((newest + 1))
 
 # A checkpoint that was the newest is soon removed by the run that writes them.
-rm -rf run log
-: >log
+rm -rf run
 begin $gpt --schedule constant --checkpoint-every 1 --keep 1
 seconds() # N: that come while checkpoints come and go
 {

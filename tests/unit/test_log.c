@@ -367,7 +367,7 @@ static void test_reader_memory(void)
         if (b.calls < k || k > 1000)
             break;
     }
-    CHECK_MSG(k > 6, "%zu", k);
+    CHECK_MSG(k > 5, "%zu", k);
 }
 
 /* ---- the schema ---- */

@@ -1,0 +1,153 @@
+/* Files that people asked for: there as a whole or not at all.
+ *
+ * (1) The new file is written beside the old one under a name of its own, which must not exist
+ *     (O_EXCL, and no link is followed), brought to the disk, and renamed.
+ * (2) The bytes are complete before anything is made: no memory is asked for while a temporary is
+ *     there, and signals wait. So nothing but SIGKILL or a power loss leaves one.
+ * (3) The old file's permissions and, where the system allows it, its owner are the new one's. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "cli/core/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- text in memory ---- */
+
+FILE *cli_text_begin(char **text, size_t *length)
+{
+    *text = NULL;
+    *length = 0;
+    FILE *to = open_memstream(text, length);
+    if (!to)
+        exit(cli_end(cli_failed("out of memory: a text cannot be begun")));
+    return to;
+}
+
+void cli_text_end(FILE *to, char **text)
+{
+    const bool failed = ferror(to) != 0;
+    if (fclose(to) != 0 || failed || !*text)
+        exit(cli_end(cli_failed("out of memory: a text cannot be completed")));
+}
+
+/* ---- files ---- */
+
+static int open_again(const char *path, int flags) /* a signal is no error */
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC | O_NOCTTY, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static bool write_all(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const ssize_t put = write(fd, bytes, n);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return false;
+        bytes += put;
+        n -= (size_t)put;
+    }
+    return true;
+}
+
+static bool sync_fd(int fd)
+{
+    while (fsync(fd) != 0)
+        if (errno != EINTR)
+            return errno == EINVAL || errno == EROFS; /* there is nothing to sync */
+    return true;
+}
+
+static bool close_fd(int fd) { return close(fd) == 0 || errno == EINTR; }
+
+/* Errors that come after its rename are no longer its own: the file is there. */
+static void sync_folder_of(const char *path, char *folder)
+{
+    strcpy(folder, path);
+    char *slash = strrchr(folder, '/');
+    strcpy(slash ? slash + (slash == folder) : folder, slash ? "" : ".");
+    const int fd = open_again(folder, O_RDONLY | O_DIRECTORY);
+    if (fd >= 0) {
+        sync_fd(fd);
+        close(fd);
+    }
+}
+
+/* What is there and not a file, a device or a pipe, cannot be replaced: it is written to. */
+static int write_through(const char *path, const char *bytes, size_t n, bool *opened)
+{
+    const int fd = open_again(path, O_WRONLY);
+    *opened = fd >= 0;
+    if (fd < 0)
+        return errno;
+    const int why = write_all(fd, bytes, n) ? 0 : errno;
+    return close_fd(fd) || why ? why : errno;
+}
+
+static int open_temporary(char *temporary, size_t room, const char *path)
+{
+    int fd = -1;
+    for (unsigned i = 0; i < 1000 && fd < 0; i++) {
+        snprintf(temporary, room, "%s.%ld-%u.part", path, (long)getpid(), i);
+        fd = open_again(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+static int replace(const char *path, const struct stat *old, char *temporary, size_t room,
+                   const char *bytes, size_t n, bool *opened)
+{
+    const int fd = open_temporary(temporary, room, path);
+    *opened = fd >= 0;
+    if (fd < 0)
+        return errno;
+    bool done = true;
+    if (old) {
+        if (fchown(fd, old->st_uid, old->st_gid) != 0)
+            errno = 0; /* only root may give files away */
+        done = fchmod(fd, old->st_mode & 07777) == 0;
+    }
+    done = done && write_all(fd, bytes, n) && sync_fd(fd);
+    int why = done ? 0 : errno;
+    if (!close_fd(fd) && done)
+        why = errno;
+    if (why == 0 && rename(temporary, path) != 0)
+        why = errno;
+    if (why != 0)
+        unlink(temporary);
+    else
+        sync_folder_of(path, temporary);
+    return why;
+}
+
+int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened)
+{
+    struct stat about;
+    char *real = realpath(path, NULL); /* a link stays one */
+    const char *to = real ? real : path;
+    const size_t room = strlen(to) + 64;
+    char *temporary = cli_resize(NULL, room);
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    const bool there = stat(to, &about) == 0;
+    const int why = there && !S_ISREG(about.st_mode)
+                        ? write_through(to, bytes, n, opened)
+                        : replace(to, there ? &about : NULL, temporary, room, bytes, n, opened);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    free(temporary);
+    free(real);
+    return why;
+}

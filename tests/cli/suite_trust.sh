@@ -1,0 +1,298 @@
+#!/bin/sh
+# Nothing is lost when a system call fails, and no file that is read decides where something is written.
+. tests/support/shell.sh
+. tests/fault/fault.sh
+gs=$1
+case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+cp README.md "$tmp/text"
+cd "$tmp" || exit 1
+gpt="--model gpt --layers 1 --width 16 --heads 2 --context 16 --data text --batch 2 --valid-items 4 --threads 1"
+
+# exits CODE COMMAND... : leaves out and err
+exits()
+{
+    want=$1
+    shift
+    "$@" >out 2>err </dev/null
+    code=$?
+    echo "$*: exit code $code, wanted $want"
+    cat out err
+    [ $code -eq "$want" ]
+}
+train() { want=$1; shift; exits "$want" "$gs" train "$@"; }
+says() { cat err out; cat err out | grep -q "$1"; }
+
+# ---- old logs ----
+
+if can_fault; then
+    # A read that fails is not the end of a file: of which the rest would be cut.
+    check "a run with logs" train 0 $gpt --steps 40 --valid-every 20 --checkpoint run --log run/log --csv run/csv
+    cp run/log log.old
+    cp run/csv csv.old
+    fails_reading() # FILE: every read of it
+    {
+        n=1
+        while fault --root "$tmp/run/$1" --counts counts --fail read:$n:EIO -- \
+            "$gs" train --resume --checkpoint run --steps 44 --threads 1 >out 2>err; code=$?
+            cat out err
+            [ "$(awk '$1 == "read" { print $2 }' counts)" -ge $n ]; do
+            echo "read $n of $1: exit code $code"
+            [ $code = 1 ] && cmp run/log log.old && cmp run/csv csv.old && says "$1: cannot be read" || return 1
+            n=$((n + 1))
+        done
+        echo "$n reads, then exit code $code"
+        [ $n -gt 1 ]
+    }
+    cp -r run before
+    check "a read of an old log fails: exit code 1, and all is as it was" fails_reading log
+    rm -rf run && cp -r before run
+    check "a read of an old CSV fails" fails_reading csv
+    rm -rf run && cp -r before run
+    looks()
+    {
+        for n in 1 2 3 4 5 6; do
+            fault --root "$tmp/run/log" --fail "stat:$n:EIO" -- "$gs" train --resume --checkpoint run --steps 44
+            echo "stat $n: exit code $?"
+            cmp -n "$(wc -c <log.old)" run/log log.old || return 1
+        done
+    }
+    check "it cannot be looked at: it is as it was, as far as it went" looks
+    ends() { fault --root "$tmp/end" --fail fsync:1:EIO -- "$gs" train $gpt --steps 2 --log end; }
+    check "a log that does not come to the disk" exits 1 ends
+    check "is told of" says "end: cannot be brought to the disk: Input/output error"
+fi
+
+# ---- checkpoints command nothing ----
+
+rm -rf run before
+mkdir home
+check "a run with all outputs" train 0 $gpt --steps 4 --checkpoint run --log run/log --csv run/sub.csv \
+    --tensorboard run/board --report run/report.html
+mv run moved
+check "goes on where its folder is now" train 0 --resume --checkpoint moved --steps 6
+check "with its log" grep -q '^{"step":6,' moved/log
+check "with its CSV" grep -q '^6,' moved/sub.csv
+check "with its report" test moved/report.html -nt moved/step-00000004.safetensors
+check "nothing is where it was" test ! -e run
+
+# forge FOLDER LINE...: a checkpoint of the moved run with other options at the end of its config
+forge()
+{
+    rm -rf "$1" && cp -r moved "$1" && rm -f "$1"/best* && python3 - "$@" <<'END'
+import glob, json, struct, sys
+folder, lines = sys.argv[1], sys.argv[2:]
+MASK = (1 << 64) - 1
+P1, P2, P3, P4, P5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
+                      0x27D4EB2F165667C5)
+rot = lambda x, r: (x << r | x >> (64 - r)) & MASK
+def round_(acc, x): return rot((acc + x * P2) & MASK, 31) * P1 & MASK
+def xxh64(data):
+    n, at = len(data), 0
+    if n >= 32:
+        v = [(P1 + P2) & MASK, P2, 0, -P1 & MASK]
+        while at + 32 <= n:
+            for i, x in enumerate(struct.unpack_from("<4Q", data, at)): v[i] = round_(v[i], x)
+            at += 32
+        h = (rot(v[0], 1) + rot(v[1], 7) + rot(v[2], 12) + rot(v[3], 18)) & MASK
+        for x in v: h = ((h ^ round_(0, x)) * P1 + P4) & MASK
+    else: h = P5
+    h = (h + n) & MASK
+    while at + 8 <= n:
+        h = (rot(h ^ round_(0, struct.unpack_from("<Q", data, at)[0]), 27) * P1 + P4) & MASK; at += 8
+    if at + 4 <= n:
+        h = (rot(h ^ struct.unpack_from("<I", data, at)[0] * P1 & MASK, 23) * P2 + P3) & MASK; at += 4
+    for b in data[at:]: h = rot(h ^ b * P5 & MASK, 11) * P1 & MASK
+    h = (h ^ h >> 33) * P2 & MASK
+    h = (h ^ h >> 29) * P3 & MASK
+    return h ^ h >> 32
+for path in glob.glob(folder + "/step-*.safetensors"):
+    data = open(path, "rb").read()
+    assert xxh64(data[:-8]) == struct.unpack("<Q", data[-8:])[0]
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    keys = {line.split(" =")[0] for line in lines}
+    config = [l for l in header["__metadata__"]["config"].splitlines() if l.split(" =")[0] not in keys]
+    header["__metadata__"]["config"] = "\n".join(config + [l for l in lines if not l.endswith("=")]) + "\n"
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 64 + 56)
+    new = struct.pack("<Q", len(text)) + text + data[8 + size:-8]
+    open(path, "wb").write(new + struct.pack("<Q", xxh64(new)))
+END
+}
+# forged LINE...: the file that it points to stays as it is
+forged()
+{
+    echo precious >home/file
+    forge evil "$@" && train 0 --resume --checkpoint evil --steps 8 || return 1
+    [ "$(cat home/file)" = precious ] && [ "$(ls home)" = file ]
+}
+if command -v python3 >/dev/null; then
+    for output in report log csv; do
+        check "a $output with an absolute path" forged "$output = $tmp/home/file"
+        check "is told of" says "the run wrote its $output to .*/home/file, outside of its folder: give --$output"
+        check "a $output with .." forged "checkpoint = run" "$output = run/../home/file"
+        check "a $output in the folder that it names itself" forged "checkpoint = $tmp/home" "$output = $tmp/home/file"
+    done
+    check "event files elsewhere" forged "tensorboard = $tmp/home/board"
+    linked()
+    {
+        echo precious >home/file
+        forge evil "checkpoint = run" "report = run/link" "log = run/log" && ln -s "$tmp/home/file" evil/link &&
+            train 0 --resume --checkpoint evil --steps 8 || return 1
+        [ "$(cat home/file)" = precious ]
+    }
+    check "a link in its folder" linked
+    linked_folder()
+    {
+        rm home/file
+        forge evil "checkpoint = run" "report = run/sub/report.html" && ln -s "$tmp/home" evil/sub &&
+            train 0 --resume --checkpoint evil --steps 8 || return 1
+        [ -z "$(ls home)" ]
+    }
+    check "a linked folder in its folder" linked_folder
+    escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
+        ! grep -q "$(printf '\033')" out err; }
+    check "control characters do not reach a terminal" escapes
+    cp text "$(printf 'te\033[31mxt')"
+    check "nor those of names" train 0 $gpt --data "$(printf 'te\033[31mxt')" --steps 1 --log "$(printf 'l\033[1mog')"
+    check "of files" not grep -q "$(printf '\033')" out err
+else
+    skip "forged checkpoints" "there is no python3"
+fi
+check "what the command line names is written" train 0 --resume --checkpoint moved --steps 7 --report home/report.html
+check "where it says" test -s home/report.html
+
+# ---- a folder without a checkpoint ----
+
+rm -rf run moved evil home
+mkdir empty
+check "nothing to resume" train 2 $gpt --resume --checkpoint empty --steps 2
+check "is refused" says "^gradscale: --resume: empty holds neither a checkpoint nor the job.conf of a run"
+check "no folder at all" train 2 $gpt --resume --checkpoint nowhere --steps 2
+check "nothing was made" test ! -e nowhere -a -z "$(ls empty)"
+"$gs" train $gpt --steps 100000 --warmup 0 --valid-every 0 --checkpoint-every 0 --checkpoint run --log run/log --quiet &
+first=$!
+for i in $(seq 500); do
+    grep -qs '^{"step":3,' run/log && break
+    sleep 0.02
+done
+kill -9 $first
+wait $first 2>/dev/null
+check "killed before its first checkpoint" test -s run/job.conf -a ! -e run/step-00000001.safetensors
+lines=$(wc -l <run/log)
+check "it goes on with its own options" train 0 --resume --checkpoint run --steps 5
+check "from the beginning" says "^resumed    at the beginning: run has no checkpoint yet"
+check "as the same model" says "^model      gpt"
+check "and its log has all that was there" test "$(wc -l <run/log)" -ge $((lines + 6))
+check "with what is void" grep -q '^{"event":"resume","step":0' run/log
+
+# ---- a checkpoint that fails ----
+
+if can_fault; then
+    # failing CALL:N:HOW[:MANY] OPTION...: of the files of a folder
+    failing()
+    {
+        how=$1
+        shift
+        rm -rf ck log
+        fault --root "$tmp/ck" --fail "$how" -- "$gs" train $gpt --steps 12 --valid-every 4 --checkpoint-every 4 \
+            --keep 0 --checkpoint ck --log log "$@" >out 2>err
+        code=$?
+        cat out err
+        echo "exit code $code"
+    }
+    logged() { grep '"event":"checkpoint"' log | sed 's/.*"step":\([0-9]*\).*/\1/' | tr '\n' ' '; }
+    there() { ls ck | sed -n 's/step-0*\([0-9]*\).safetensors/\1/p' | tr '\n' ' '; }
+    once() { failing "rename:$1:EIO" && [ $code = 1 ] && [ "$(there)" = "4 8 12 " ] && [ "$(logged)" = "4 8 12 " ]; }
+    for n in 2 4 6; do # 1 is that of job.conf, 3 and 5 those of the best, a link
+        check "rename $n fails once: it is tried again, told, and in the exit code" once $n
+        check "the message" says "a checkpoint could not be written: .* the run goes on, and it is tried again"
+        check "once" test "$(grep -c 'could not be written' err)" = 1
+    done
+    full()
+    {
+        failing rename:2:ENOSPC:1000
+        [ $code = 1 ] && [ -z "$(there)" ] && [ -z "$(logged)" ] && says "the last checkpoint could not be written" &&
+            ! says "^saved" && [ -z "$(ls ck | grep tmp)" ]
+    }
+    check "none can be written: none is logged, none is saved" full
+    # The best of the run is at step 4 (the rate is too high after it); its file fails at first.
+    best()
+    {
+        failing "$1" --lr 0.02 --warmup 0 --schedule constant
+        cmp ck/best.safetensors "ck/step-$(printf %08d "$(sed -n 's/.*"event":"valid","step":\([0-9]*\).*"best":true.*/\1/p' log |
+            tail -n 1)").safetensors"
+    }
+    for n in 2 3 4 5 6; do
+        check "rename $n fails: the best has its file" best rename:$n:ENOSPC
+        check "link 1..$n fail: the best has its file" best link:1:EIO:$n
+    done
+    given_up()
+    {
+        failing rename:2:EIO:8 --checkpoint-every 1 --valid-every 4
+        steps=$(there)
+        best_step=$(python3 -c "import json, struct, sys
+b = open('ck/step-00000012.safetensors', 'rb'); n = struct.unpack('<Q', b.read(8))[0]
+print(json.loads(b.read(n))['__metadata__']['best_step'])")
+        echo "files $steps best_step $best_step"
+        [ $code = 1 ] && [ "$(logged)" = "$steps" ] &&
+            { [ "$best_step" = 0 ] || cmp ck/best.safetensors "ck/step-$(printf %08d "$best_step").safetensors"; }
+    }
+    check "what is given up is not the best" given_up
+fi
+
+# ---- reports ----
+
+check "a run to report" train 0 $gpt --steps 3 --log r.log
+report() { exits 0 "$gs" report r.log --output "$1"; }
+echo old >page && chmod 640 page
+check "a report over a file" report page
+check "keeps its permissions" test "$(stat -c %a page)" = 640
+ln -s page link.html
+check "over a link" report link.html
+check "which stays one" test -L link.html
+if can_fault; then
+    mkdir out.d
+    planted() # what lies where the temporary would be is not followed and not written to
+    {
+        echo precious >victim
+        rm -f out.d/*
+        sh -c 'for i in 0 1 2; do ln -s "$1/victim" "out.d/page.$$-$i.part"; done; exec "$2" report r.log --output out.d/page' \
+            sh "$tmp" "$gs" && [ "$(cat victim)" = precious ] && grep -q '</html>' out.d/page
+    }
+    check "planted temporaries" planted
+    left() # CALL HOW: whichever of them fails
+    {
+        n=1
+        while rm -rf out.d && mkdir out.d && echo old >out.d/page
+            fault --root "$tmp/out.d" --counts counts --fail "$1:$n:$2" -- "$gs" report r.log --output out.d/page >out 2>err
+            code=$?
+            [ "$(awk -v c="$1" '$1 == c { print $2 }' counts)" -ge $n ]; do
+            echo "$1 $n $2: exit code $code, $(ls out.d)"
+            [ "$(ls out.d)" = page ] || return 1
+            [ $code = 0 ] && { grep -q '</html>' out.d/page || return 1; }
+            [ $code = 0 ] || [ "$(cat out.d/page)" = old ] || return 1
+            n=$((n + 1))
+        done
+        echo "$n"
+    }
+    for call in open write fsync close rename stat; do
+        check "$call fails: the old report or the new one, and nothing else" left $call EIO
+    done
+    check "the disk is full" left write ENOSPC
+    check "short writes" left write short
+    check "signals" left write EINTR
+else
+    skip "failing system calls" "this machine cannot trace"
+fi
+interrupted()
+{
+    rm -rf out.d && mkdir out.d
+    for i in 1 2 3 4 5 6 7 8; do
+        timeout -s INT 0.0$i "$gs" report r.log --output out.d/page
+    done
+    ls out.d
+    [ "$(ls out.d | grep -vx page)" = "" ]
+}
+check "interrupted reports leave nothing" interrupted
+finish
