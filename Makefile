@@ -127,7 +127,7 @@ say = @$(if $(V),set -x;,printf '%-5s %s\n' $(1) $@;)
 # The program sees public headers and its own, the library its layers, the tests everything.
 INCLUDE = -Isrc
 $(BUILD)/obj/cli/%.o: INCLUDE = -I.
-$(BUILD)/obj/tests/%.o: INCLUDE = -Isrc -I. -Itests/support
+$(BUILD)/obj/tests/%.o: INCLUDE = -Isrc -I. -Itests/support -Itests/ptx
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -220,6 +220,14 @@ $(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_m
 $(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# CUDA without a GPU: PTX of the oldest and newest architecture, and a stand-in for libcuda.so.1 that
+# interprets it.
+PTX     := $(if $(NVCC),$(patsubst %,$(BUILD)/device/sm_%.ptx,75 121))
+$(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ $(LIBS)
+$(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
 
 # A caller whose flags are careless.
 $(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o
