@@ -74,22 +74,26 @@ TRAIN       := $(call below,src/io src/train,*.c)
 MPICC       ?= $(shell command -v mpicc)
 MPI         := $(if $(MPICC),$(wildcard mpi/*.c))
 MPI_LIBS    := $(if $(MPI),$(filter -L% -l%,$(shell $(MPICC) -show 2>/dev/null)))
+# libgradscale_device opens CUDA's and OpenCL's libraries when it is asked to. Its kernels are one text; where
+# nvcc is, they are PTX as well (NVCC=: none).
+DEVICE      := $(call below,src/device,*.c)
+NVCC        ?= $(shell command -v nvcc)
 CLI         := $(call below,cli,*.c)
 HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 # Those of libgradscale: not what needs the other libraries.
-CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h log.h mpi.h),$(HEADERS))
+CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h log.h mpi.h device.h),$(HEADERS))
 LIBS        := -lm -pthread
 TRAIN_LIBS  := -lz -ljansson
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(SOVERSION)
 
-PARTS   := gradscale $(if $(TRAIN),gradscale_train $(if $(MPI),gradscale_mpi))
+PARTS   := gradscale gradscale_device $(if $(TRAIN),gradscale_train $(if $(MPI),gradscale_mpi))
 STATIC  := $(patsubst %,$(BUILD)/lib%.a,$(PARTS))
 SHARED  := $(patsubst %,$(BUILD)/lib%.so.$(VERSION),$(PARTS))
 PROGRAM := $(BUILD)/gradscale
 # Dependents first: the order of a static link.
-LINK    := $(if $(TRAIN),$(BUILD)/libgradscale_train.a) $(BUILD)/libgradscale.a
-LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS)
+LINK    := $(BUILD)/libgradscale_device.a $(if $(TRAIN),$(BUILD)/libgradscale_train.a) $(BUILD)/libgradscale.a
+LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS) -ldl
 
 # A suite is a file of tests/unit or tests/check with a main or a table of tests, or a script suite_*.sh.
 SUITES  := $(addprefix $(BUILD)/tests/,$(basename $(notdir \
@@ -123,7 +127,7 @@ say = @$(if $(V),set -x;,printf '%-5s %s\n' $(1) $@;)
 # The program sees public headers and its own, the library its layers, the tests everything.
 INCLUDE = -Isrc
 $(BUILD)/obj/cli/%.o: INCLUDE = -I.
-$(BUILD)/obj/tests/%.o: INCLUDE = -Isrc -I. -Itests/support
+$(BUILD)/obj/tests/%.o: INCLUDE = -Isrc -I. -Itests/support -Itests/ptx
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -144,6 +148,7 @@ endif
 $(BUILD)/libgradscale.a: $(call obj,$(CORE))
 $(BUILD)/libgradscale_train.a: $(call obj,$(TRAIN))
 $(BUILD)/libgradscale_mpi.a: $(call obj,$(MPI))
+$(BUILD)/libgradscale_device.a: $(call obj,$(DEVICE)) $(BUILD)/obj/device/text.o
 $(STATIC):
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
@@ -159,6 +164,31 @@ $(BUILD)/libgradscale_train.so.$(VERSION): $(call obj,$(TRAIN)) $(BUILD)/libgrad
 	    -Wl,--exclude-libs,ALL -o $@ $^ $(TRAIN_LIBS) $(LIBS)
 	@for name in $(call names,gradscale_train); do ln -sf $(@F) $$name; done
 
+$(BUILD)/libgradscale_device.so.$(VERSION): $(call obj,$(DEVICE)) $(BUILD)/obj/device/text.o \
+                                            $(BUILD)/libgradscale.so.$(VERSION) $(BUILD)/libgradscale.a
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgradscale_device.so.$(SOVERSION) \
+	    -Wl,--exclude-libs,ALL -o $@ $^ -ldl $(LIBS)
+	@for name in $(call names,gradscale_device); do ln -sf $(@F) $$name; done
+
+# The kernels as one text, and as PTX for the oldest architecture that nvcc knows; both as arrays of bytes.
+KERNEL_SOURCES := scripts/device_source.sh $(wildcard src/device/kernels/*.h) include/gradscale/num.h \
+                  $(addprefix include/gradscale/,tensor.h scaler.h optim.h) src/num/convert.h src/base/rng.c \
+                  src/scaler/machine.c
+NVCCFLAGS := -O3 -fmad=false
+$(BUILD)/device/kernels.txt: $(KERNEL_SOURCES)
+	@mkdir -p $(@D)
+	$(call say,TEXT)scripts/device_source.sh >$@.tmp && mv $@.tmp $@
+
+$(BUILD)/device/sm_%.ptx: $(BUILD)/device/kernels.txt
+	$(call say,NVCC)cp $< $(@D)/kernels_$*.cu && $(NVCC) $(NVCCFLAGS) -arch=compute_$* -ptx $(@D)/kernels_$*.cu -o $@
+
+$(BUILD)/device/text.c: $(BUILD)/device/kernels.txt $(if $(NVCC),$(BUILD)/device/sm_75.ptx)
+	@scripts/device_text.sh $^ >$@.tmp && mv $@.tmp $@
+
+$(BUILD)/obj/device/text.o: $(BUILD)/device/text.c
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(ALLFLAGS) -c -o $@ $<
+
 # It needs nothing of libgradscale but headers: the program, which has that inside, opens it when it
 # runs as one of several ranks.
 $(BUILD)/libgradscale_mpi.so.$(VERSION): $(call obj,$(MPI))
@@ -167,7 +197,7 @@ $(BUILD)/libgradscale_mpi.so.$(VERSION): $(call obj,$(MPI))
 	@for name in $(call names,gradscale_mpi); do ln -sf $(@F) $$name; done
 
 $(PROGRAM): $(call obj,$(CLI)) $(LINK)
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LINK)
 	@mkdir -p $(@D)
@@ -195,6 +225,14 @@ $(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
 $(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# CUDA without a GPU: PTX of the oldest and newest architecture, and a stand-in for libcuda.so.1 that
+# interprets it.
+PTX     := $(if $(NVCC),$(patsubst %,$(BUILD)/device/sm_%.ptx,75 121))
+$(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ $(LIBS)
+$(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
 
 # A caller whose flags are careless.
 $(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o
@@ -279,6 +317,7 @@ Cflags: -I$${includedir}
 endef
 export PC_gradscale := $(call pkgconfig,gradscale,Loss scaling for mixed-precision training,,$(LIBS))
 export PC_gradscale_train := $(call pkgconfig,gradscale_train,Mixed-precision training: data sets$(comma) checkpoints$(comma) the step,gradscale = $(VERSION),$(TRAIN_LIBS))
+export PC_gradscale_device := $(call pkgconfig,gradscale_device,Loss scaling on CUDA and OpenCL devices,gradscale = $(VERSION),-ldl)
 export PC_gradscale_mpi := $(call pkgconfig,gradscale_mpi,Mixed-precision training on several machines,gradscale = $(VERSION),$(MPI_LIBS))
 
 # What `gradscale train --data self` reads where there is no source tree: each source with a 0 after it.
@@ -395,7 +434,7 @@ help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 # One entry per source: what make would run, from a dry run that takes everything for out of date.
-COMPILED = $(CORE) $(TRAIN) $(MPI) $(CLI) $(call below,tests bench,*.c)
+COMPILED = $(CORE) $(TRAIN) $(DEVICE) $(MPI) $(CLI) $(call below,tests bench,*.c)
 compile_commands.json:
 	@$(MAKE) -nB --no-print-directory V= $(call obj,$(COMPILED)) | awk -v folder='$(CURDIR)' ' \
 	    / -c -o / { \

@@ -3,6 +3,7 @@
 #
 #   src/L, include/gradscale/L.h    layers up to L, in public only public headers
 #   cli, mpi, examples              public headers and their own
+#   device                          up to optim; nobody knows it but cli and examples
 #   zlib, jansson                   io, train and cli;  mpi.h: mpi;  libtorch: torch*.hpp
 #   L.hpp                           C++ of L.h, for no file in C
 cd "${1:-.}" || exit 2
@@ -20,6 +21,8 @@ BEGIN {
     rank["trace"] = rank["io"]
     rank["data"] = rank["checkpoint"] = rank["log"] = rank["train"]
     rank["mpi"] = n + 1 # nobody may know it but cli and examples
+    rank["device"] = n + 2 # nor this; and it may know libgradscale up to optim
+    most["device"] = rank["optim"]
     split("zlib.h:io jansson.h:io mpi.h:mpi", pairs, " ")
     for (i in pairs) {
         split(pairs[i], pair, ":")
@@ -29,6 +32,9 @@ BEGIN {
 function stem(file) {
     sub(/\.hp*$/, "", file)
     return file
+}
+function may_know(layer) {
+    return layer == from || rank[layer] <= (from in most ? most[from] : rank[from])
 }
 function wrong(why) {
     printf "%s:%d: %s: %s\n", $1, $2, target, why
@@ -58,7 +64,7 @@ function wrong(why) {
             wrong("it is C++")
         else if (!(layer in rank))
             wrong("no such layer")
-        else if (!outside && rank[layer] > rank[from])
+        else if (!outside && !may_know(layer))
             wrong(from " must not know " layer)
     } else if (outside) {
         if (part[1] == ".." || parts > 1 && part[1] != from)
@@ -67,7 +73,7 @@ function wrong(why) {
         wrong("a public header may include only public ones")
     } else if (!(part[1] in rank) || parts < 2 || target ~ /(^|\/)\.\.?\//) {
         wrong("say which layer it is of: \"layer/[folder/]file.h\"")
-    } else if (rank[part[1]] > rank[from]) {
+    } else if (!may_know(part[1])) {
         wrong(from " must not know " part[1])
     }
 }
