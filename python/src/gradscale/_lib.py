@@ -255,6 +255,7 @@ _PROTOTYPES = {
     "gs_param_key": (c_char_p, c_size_t),
     "gs_preset_name": (c_char_p, c_size_t),
     "gs_stats_init": (None, _P(Stats)),
+    "gs_stats_merge": (None, _P(Stats), _P(Stats)),
     "gs_tensors_scan": (c_int, c_void_p, c_void_p, c_size_t, _P(Stats)),
     "gs_tensors_count": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_void_p),
     "gs_tensors_scale": (c_int, c_void_p, c_void_p, c_size_t, c_float, _P(Stats)),

@@ -415,19 +415,28 @@ class Window:
 # ---- passes on their own ----
 
 
-def exponents_of(arrays: TensorList) -> _lib.Exponents:
-    """The histogram of a list; f64 has a call of its own."""
-    x = _lib.Exponents()
-    narrow = [entry for entry in arrays.array[: arrays.count] if entry.dtype != _lib.F64]
-    if narrow:
-        array = (_lib.Tensor * len(narrow))(*narrow)
-        _lib.context().run(lib.gs_tensors_exponents, _ref(x), array, len(narrow), None)
-    for entry in arrays.array[: arrays.count]:
-        if entry.dtype == _lib.F64:
+def exponents_of(arrays: TensorList, stats: _lib.Stats | None = None) -> _lib.Exponents:
+    """The histogram of a list, entry by entry in order; what was seen is merged into `stats`."""
+    x, context = _lib.Exponents(), _lib.context()
+    for i in range(arrays.count):
+        entry, seen = arrays.array[i], _lib.Stats()
+        lib.gs_stats_init(_ref(seen))
+        if entry.dtype != _lib.F64:
+            context.run(lib.gs_tensors_exponents, _ref(x), _ref(entry), 1, _ref(seen))
+        else:  # which has a call of its own
             cols = entry.strided.contents.cols if entry.strided else entry.count
             stride = entry.strided.contents.stride if entry.strided else cols
             for row in range(entry.count // cols if cols else 0):
-                lib.gs_exponents_add_f64(_ref(x), entry.data + 8 * row * stride, cols, None)
+                part = _lib.Stats()
+                lib.gs_stats_init(_ref(part))
+                lib.gs_exponents_add_f64(_ref(x), entry.data + 8 * row * stride, cols, _ref(part))
+                if part.bad_index != _lib.NONE:
+                    part.bad_index += row * cols
+                lib.gs_stats_merge(_ref(seen), _ref(part))
+        if stats is not None:
+            if seen.bad_tensor != _lib.NONE:
+                seen.bad_tensor = i
+            lib.gs_stats_merge(_ref(stats), _ref(seen))
     return x
 
 
