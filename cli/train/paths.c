@@ -98,6 +98,7 @@ int train_check_paths(const train_options *o)
                {"checkpoint", o->checkpoint, check_new_folder},
                {"data", o->data, NULL},
                {"labels", o->labels, NULL},
+               {"init", o->init, NULL},
                {"config", o->config, NULL}};
     const size_t n = sizeof all / sizeof all[0];
     for (size_t i = 0; i < n; i++) {
