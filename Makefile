@@ -16,6 +16,7 @@
 #   make install-lib       libgradscale alone, which needs neither zlib nor jansson
 #   make uninstall         with the same variables
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
+#   make oracle            PyPI's transformers, onnxruntime and others in build/oracle, gigabytes, for suite_use
 #   make deps              install the packages that building and testing need
 #   make format            apply clang-format
 #   make check-format      is it applied?
@@ -81,7 +82,8 @@ NVCC        ?= $(shell command -v nvcc)
 CLI         := $(call below,cli,*.c)
 HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 # Those of libgradscale: not what needs the other libraries.
-CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h log.h mpi.h device.h),$(HEADERS))
+CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h infer.h log.h mpi.h \
+                 device.h),$(HEADERS))
 LIBS        := -lm -pthread
 TRAIN_LIBS  := -lz -ljansson
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -112,7 +114,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+.PHONY: all suites torch oracle amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -276,6 +278,12 @@ torch: build/torch/bin/python
 build/torch/bin/python:
 	@python3 -m venv build/torch && build/torch/bin/python -m pip install -q torch numpy || \
 	    { rm -rf build/torch; exit 1; }
+
+# The same for what reads and writes models: transformers, onnxruntime, torchvision, tokenizers.
+oracle: build/oracle/bin/python
+build/oracle/bin/python:
+	@python3 -m venv build/oracle && build/oracle/bin/python -m pip install -q torch torchvision transformers \
+	    tokenizers onnxruntime safetensors numpy pillow || { rm -rf build/oracle; exit 1; }
 
 mutants:
 	@scripts/deps.sh build test

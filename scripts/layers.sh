@@ -19,7 +19,7 @@ BEGIN {
         rank[parts_of_kernel[i]] = rank["kernel"]
     rank["gradscale"] = rank["torch"] = rank["torch_grads"] = rank["engine"]
     rank["trace"] = rank["io"]
-    rank["data"] = rank["checkpoint"] = rank["log"] = rank["train"]
+    rank["data"] = rank["checkpoint"] = rank["infer"] = rank["log"] = rank["train"]
     rank["mpi"] = n + 1 # nobody may know it but cli and examples
     rank["device"] = n + 2 # nor this; and it may know libgradscale up to optim
     most["device"] = rank["optim"]

@@ -5,6 +5,10 @@
 /* Order of `gradscale --help`. The second column is its line there. */
 #define COMMANDS(X)                                                                  \
     X(train, "train a model in mixed precision")                                     \
+    X(eval, "measure a trained model on data")                                       \
+    X(predict, "apply a trained model to images or text, as CSV or JSON")            \
+    X(generate, "let a trained GPT go on with a text")                               \
+    X(export, "write a model for other programs: safetensors, ONNX")                 \
     X(compare, "train in several precisions: what underflows, what to use")          \
     X(report, "make an HTML page of the logs of runs")                               \
     X(advise, "say which loss scale the gradients in files need")                    \

@@ -4,6 +4,8 @@
 #include "cli/train/train.h"
 #include "cli/core/utf8.h"
 
+#include "gradscale/infer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,9 +202,16 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
     const uint64_t items = j->info->items[GS_SPLIT_TRAIN];
     j->about = (gs_checkpoint){.config = j->config,
                                .model = j->line,
+                               .data = j->about_data,
                                .epoch = items == UINT64_MAX ? 0 : items,
                                .best = (double)NAN};
-    return *checkpoint ? load(j, checkpoint, room) : CLI_GO;
+    if (*checkpoint)
+        return load(j, checkpoint, room);
+    gs_error error = {0};
+    const gs_status begun = o->init ? gs_trainer_load_weights(j->trainer, o->init, &error) : GS_OK;
+    return begun == GS_OK    ? CLI_GO
+           : begun == GS_EIO ? cli_fail("--init: %s", error.text)
+                             : cli_fail_status(begun, &error);
 }
 
 /* What could not be opened is the user's path, and a disk that is full before anything began. A run
@@ -296,6 +305,7 @@ void train_job_close(train_job *j)
     gs_data_close(j->data);
     gs_context_free(j->ctx);
     free(j->config);
+    free(j->about_data);
 }
 
 train_bytes train_job_bytes(const train_job *j, gs_memory tape)

@@ -29,6 +29,10 @@ static const cli_option job_rows[] = {
      CLI_STRING(&O->data)},
     {"labels", "FILE", "the IDX labels, where they do not lie beside the images",
      CLI_STRING(&O->labels)},
+    {"init", "FILE",
+     "weights to begin with: a checkpoint, or safetensors of PyTorch or Hugging Face; the model's "
+     "sizes must be the file's",
+     CLI_STRING(&O->init)},
     {"hidden", "A,B,..", "of mlp: the widths of the hidden layers", CLI_STRING(&O->hidden)},
     {"filters", "N", "of cnn, resnet: of the first block; of fcn: of every layer",
      CLI_UNSIGNED(&O->filters), .min = 1, .max = 4096},

@@ -120,6 +120,7 @@ int train_check_paths(const train_options *o)
                {"checkpoint", o->checkpoint, check_new_folder},
                {"data", o->data, NULL},
                {"labels", o->labels, NULL},
+               {"init", o->init, NULL},
                {"config", o->config, NULL}};
     const size_t n = sizeof all / sizeof all[0];
     run_folder = o->checkpoint;

@@ -32,32 +32,50 @@ static const char *find_sources(char root[4096])
     return NULL;
 }
 
-static int open_data(train_job *j)
+int train_data_open(gs_data **out, gs_data_config *config)
 {
     char root[4096];
     gs_error error = {0};
-    const char *name = j->o.data;
-    if (!name)
-        name = train_models[j->o.model > 0 ? j->o.model - 1 : 1].data;
-    const bool self = strcmp(name, "self") == 0;
+    const bool self = strcmp(config->name, "self") == 0;
     const char *sources = self ? find_sources(root) : NULL;
     if (self && !sources)
         return cli_fail(
             "--data self: the sources of gradscale are neither here nor with the program: "
             "go to their folder");
+    config->root = sources;
+    const gs_status status = gs_data_open(out, config, NULL, &error);
+    config->root = NULL;
+    return status == GS_OK
+               ? CLI_GO
+               : cli_fail("--data: %s", error.text[0] ? error.text : gs_status_meaning(status));
+}
+
+/* What a checkpoint is to say of it. */
+static int describe_data(train_job *j)
+{
+    size_t used = 0;
+    gs_error error = {0};
+    gs_data_describe(NULL, 0, &used, j->data, NULL);
+    j->about_data = cli_resize(NULL, used + 1);
+    const gs_status status = gs_data_describe(j->about_data, used + 1, NULL, j->data, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+static int open_data(train_job *j)
+{
+    if (!j->o.data)
+        j->o.data = train_models[j->o.model > 0 ? j->o.model - 1 : 1].data;
     const uint64_t time = j->o.context == CLI_AUTO ? 0 : j->o.context;
-    const gs_data_config config = {.size = sizeof config,
-                                   .name = name,
-                                   .labels = j->o.labels,
-                                   .root = sources,
-                                   .time = (size_t)time,
-                                   .seed = j->o.seed};
-    j->o.data = name;
-    const gs_status status = gs_data_open(&j->data, &config, NULL, &error);
-    if (status != GS_OK)
-        return cli_fail("--data: %s", error.text[0] ? error.text : gs_status_meaning(status));
+    gs_data_config config = {.size = sizeof config,
+                             .name = j->o.data,
+                             .labels = j->o.labels,
+                             .time = (size_t)time,
+                             .seed = j->o.seed};
+    const int code = train_data_open(&j->data, &config);
+    if (code != CLI_GO)
+        return code;
     j->info = gs_data_get_info(j->data);
-    return CLI_GO;
+    return describe_data(j);
 }
 
 /* ---- what was not given ---- */

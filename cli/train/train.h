@@ -30,7 +30,7 @@ typedef enum train_precision { TRAIN_FP16, TRAIN_BF16, TRAIN_FP32 } train_precis
 /* Numbers that were not given are CLI_AUTO or NaN, texts NULL, until train_resolve. */
 typedef struct train_options {
     int model; /* 0: auto, else models[model - 1] */
-    const char *data, *labels, *hidden;
+    const char *data, *labels, *init, *hidden;
     uint64_t layers, width, heads, context, filters;
     double dropout;
 
@@ -137,9 +137,12 @@ typedef struct train_job {
     char line[TRAIN_LINE];
     char changes[2 * TRAIN_LINE]; /* of a run that goes on: what train_resume_changes says */
     char *config;                 /* as --print-config writes it */
+    char *about_data;             /* gs_data_describe */
     gs_checkpoint about;          /* where it stands */
 } train_job;
 
+/* gs_data_open with the sources that `self` needs. CLI_GO or the exit code. */
+int train_data_open(gs_data **out, gs_data_config *config);
 /* Opens the data and fills in what was not given. checkpoint "": from the beginning. */
 int train_job_open(train_job *j, const char *checkpoint);
 /* Two parts of train_job_make that can be had alone, to see whether there can be such a job: what

@@ -36,6 +36,7 @@ typedef struct gs_checkpoint {
     double best;        /* validation value so far; NaN: none */
     uint64_t best_step; /* when it was seen */
     uint64_t waits;     /* validations since */
+    const char *data;   /* gs_data_describe: what the model was trained on; NULL: empty */
 } gs_checkpoint;
 
 /* Writes `path`, or leaves what was there. Nothing of the trainer changes.
@@ -54,8 +55,8 @@ GS_API gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer,
  * Every rank loads the file, and none takes it over unless all can. Their number may be another one
  * than the file's, sharded or not.
  *
- * about->model is compared with the file's line if it is not NULL; about->config is not looked at;
- * the numbers become the file's. about may be NULL. */
+ * about->model is compared with the file's line if it is not NULL; about->config and data are not
+ * looked at; the numbers become the file's. about may be NULL. */
 GS_API gs_status gs_checkpoint_load(const char *path, gs_trainer *trainer, gs_checkpoint *about,
                                     gs_error *error);
 

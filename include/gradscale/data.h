@@ -59,6 +59,11 @@ typedef struct gs_data_config {
     size_t vocabulary;  /* of token files; 0: GPT-2's 50257 */
     uint64_t seed;      /* of shapes */
     double valid;       /* the share held out; 0: 0.1 */
+    /* What gs_data_describe said of the data that a model was trained on: these have its sizes,
+     * normalisation, classes and tokens, or are refused. NULL: they speak for themselves. */
+    const char *like;
+    int unlabelled; /* images without their classes, with `like`: targets are -1, and all items are
+                       of the split to train on, in the order of the files */
 } gs_data_config;
 
 typedef struct gs_data_info {
@@ -68,6 +73,10 @@ typedef struct gs_data_info {
     size_t classes;                 /* or the vocabulary */
     size_t time;                    /* tokens of an item; else 0 */
     uint64_t items[GS_SPLIT_COUNT]; /* UINT64_MAX: endless; a split may have none */
+    /* [channels]: an image's value is (what the file holds - mean) * inverse_std. NULL: as it is */
+    const double *mean, *inverse_std;
+    const char *const *labels; /* [classes]: names of the classes. NULL: they are numbers */
+    const char *tokenizer;     /* what a token is: "bytes". NULL: not known, or no tokens */
 } gs_data_info;
 
 typedef struct gs_data gs_data;
@@ -76,6 +85,21 @@ typedef struct gs_data gs_data;
 GS_API gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_alloc *alloc,
                               gs_error *error);
 GS_API const gs_data_info *gs_data_get_info(const gs_data *data);
+
+/* All of the info that a model needs to be used on other data, as JSON for a checkpoint: task,
+ * sizes, normalisation, names of classes, tokenizer. text[room] with a 0 behind; *used is its
+ * length, whatever room there is: GS_ESIZE if it does not fit. used may be NULL. */
+GS_API gs_status gs_data_describe(char *text, size_t room, size_t *used, const gs_data *data,
+                                  gs_error *error);
+
+/* What such a text says; it lives until gs_data_info_free. items are 0. */
+GS_API gs_status gs_data_info_read(gs_data_info **out, const char *text, const gs_alloc *alloc,
+                                   gs_error *error);
+GS_API void gs_data_info_free(gs_data_info *info);
+
+/* What an item is called, the path of an image's file, or else its number; with a 0 behind. */
+GS_API void gs_data_item_name(char *text, size_t room, const gs_data *data, gs_split split,
+                              uint64_t item);
 
 /* One item. Arrays that the task does not have are not looked at. Any number of threads at once. */
 GS_API gs_status gs_data_read(float *x, int32_t *ids, int32_t *targets, const gs_data *data,

@@ -192,6 +192,17 @@ GS_API gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b,
                            size_t stride, size_t pad);
 /* qkv [batch, t, 3 * heads * d] -> [batch, t, heads * d]: causal, scaled by 1 / sqrt(d) */
 GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
+/* Keys and values of the n tokens before, of one layer: [heads, room, d] each, of one type, in the
+ * caller's memory. */
+typedef struct gs_kv {
+    void *k, *v;
+    gs_dtype dtype;
+    size_t room, n;
+} gs_kv;
+/* gs_attention of a text whose last t tokens, qkv [1, t, 3 * heads * d], follow those of kv: their
+ * part of the result, to the same bits. Their keys and values are written behind kv's; n stays, for
+ * the caller to move. The dtype of kv is that of products. Not in training. */
+GS_API gs_value *gs_attention_next(gs_tape *tape, gs_value *qkv, size_t heads, const gs_kv *kv);
 /* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c]. ids are borrowed for the step. */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
 

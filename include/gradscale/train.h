@@ -53,6 +53,17 @@ typedef struct gs_state_entry {
     size_t count;
 } gs_state_entry;
 
+/* How files of other makes hold a weight, where that is not [rows, cols] as here. All zero: so. */
+typedef struct gs_layout {
+    size_t kh,
+        kw;     /* columns are [kh][kw][channels] here and [channels][kh][kw] in PyTorch; 0: no */
+    int filter; /* of rank 4 there: [rows, channels, kh, kw] */
+    int transposed; /* [cols, rows] in Hugging Face's files: GPT-2's Conv1D */
+} gs_layout;
+
+/* Keys and values of a text so far, of all layers: infer.h. */
+typedef struct gs_kv_cache gs_kv_cache;
+
 /* Make your own by filling one in, as the first member of a struct of yours. */
 typedef struct gs_model {
     /* The loss, an f32 scalar, of a batch; `model` is this struct. Errors are the tape's. */
@@ -70,7 +81,12 @@ typedef struct gs_model {
     /* [n_states]: their names in checkpoints, in order; what they leave over is "state" there. */
     const gs_state_entry *state_entries;
     size_t n_states;
-    double flops; /* of the products of a step, an item of full length; 0: not known */
+    double flops;             /* of the products of a step, an item of full length; 0: not known */
+    const gs_layout *layouts; /* [n]; NULL: all zero */
+    /* Logits [1, 1, vocabulary] of the last of n tokens that follow what the cache holds, to which
+     * they are appended. NULL: the model does not go on with a text. */
+    gs_value *(*next)(void *model, gs_tape *tape, const int32_t *ids, size_t n, gs_kv_cache *cache);
+    size_t kv_layers, kv_heads, kv_width, context; /* of its cache: width is that of a head */
 } gs_model;
 
 GS_API void gs_model_free(gs_model *model);

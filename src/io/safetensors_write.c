@@ -116,7 +116,8 @@ static const char *type_of(gs_dtype dtype)
 }
 
 /* Padded with blanks, so that the data are aligned to 64 bytes in the file. */
-static void put_header(text *t, gsi_tensor *list, size_t n, const gsi_text *texts, size_t n_texts)
+static void put_header(text *t, gsi_tensor *list, size_t n, const gsi_text *texts, size_t n_texts,
+                       bool checked)
 {
     static const uint64_t checksum[] = {GSI_CHECKSUM_BYTES};
     uint64_t at = 0;
@@ -134,9 +135,10 @@ static void put_header(text *t, gsi_tensor *list, size_t n, const gsi_text *text
         x->at = at;
         at += x->count * size_of(x->dtype);
         put_tensor(t, x->name, type_of(x->dtype), x->rank, x->shape, x->at, at);
-        put(t, ",");
+        put(t, checked || i + 1 < n ? "," : "");
     }
-    put_tensor(t, GSI_CHECKSUM_NAME, "U8", 1, checksum, at, at + GSI_CHECKSUM_BYTES);
+    if (checked)
+        put_tensor(t, GSI_CHECKSUM_NAME, "U8", 1, checksum, at, at + GSI_CHECKSUM_BYTES);
     put(t, "}");
     while (t->length % GSI_ALIGN)
         put_char(t, ' ');
@@ -148,9 +150,9 @@ static void put_little(uint8_t out[8], uint64_t x)
         out[i] = (uint8_t)(x >> 8 * i);
 }
 
-gs_status gsi_safetensors_header(char **header, size_t *length, gsi_tensor *list, size_t n,
-                                 const gsi_text *texts, size_t n_texts, gsi_heap *heap,
-                                 gs_error *error)
+static gs_status make_header(char **header, size_t *length, gsi_tensor *list, size_t n,
+                             const gsi_text *texts, size_t n_texts, bool checked, gsi_heap *heap,
+                             gs_error *error)
 {
     *header = NULL;
     const gs_status status = check_names(list, n, heap, error);
@@ -160,23 +162,30 @@ gs_status gsi_safetensors_header(char **header, size_t *length, gsi_tensor *list
         if (!gsi_utf8(texts[i].value, strlen(texts[i].value)))
             return gsi_fail(error, GS_EFORMAT, "the text %s is not valid UTF-8", texts[i].key);
     text t = {0};
-    put_header(&t, list, n, texts, n_texts);
+    put_header(&t, list, n, texts, n_texts, checked);
     if (t.length > MAX_HEADER)
         return gsi_fail(error, GS_ESIZE, "the names of %zu tensors are too long for one file", n);
     t.at = gsi_new(heap, t.length);
     if (!t.at)
         return gsi_fail(error, GS_ENOMEM, "no memory for the header of a file of %zu tensors", n);
-    put_header(&t, list, n, texts, n_texts);
+    put_header(&t, list, n, texts, n_texts, checked);
     put_little((uint8_t *)t.at, t.length - PREFIX);
     *header = t.at;
     *length = t.length;
     return GS_OK;
 }
 
+gs_status gsi_safetensors_header(char **header, size_t *length, gsi_tensor *list, size_t n,
+                                 const gsi_text *texts, size_t n_texts, gsi_heap *heap,
+                                 gs_error *error)
+{
+    return make_header(header, length, list, n, texts, n_texts, true, heap, error);
+}
+
 /* ---- the file ---- */
 
-gs_status gsi_safetensors_write(const char *path, const char *header, size_t length,
-                                const gsi_tensor *list, size_t n, gs_error *error)
+static gs_status write_file(const char *path, const char *header, size_t length,
+                            const gsi_tensor *list, size_t n, bool checked, gs_error *error)
 {
     gsi_replace file;
     uint8_t checksum[GSI_CHECKSUM_BYTES];
@@ -186,9 +195,29 @@ gs_status gsi_safetensors_write(const char *path, const char *header, size_t len
     for (size_t i = 0; status == GS_OK && i < n; i++)
         status = gsi_replace_write(&file, list[i].data,
                                    (size_t)list[i].count * size_of(list[i].dtype), error);
-    if (status != GS_OK)
-        return status;
-    put_little(checksum, gsi_hash_end(&file.hash));
-    status = gsi_replace_write(&file, checksum, sizeof checksum, error);
+    if (status == GS_OK && checked) {
+        put_little(checksum, gsi_hash_end(&file.hash));
+        status = gsi_replace_write(&file, checksum, sizeof checksum, error);
+    }
     return status == GS_OK ? gsi_replace_end(&file, error) : status;
+}
+
+gs_status gsi_safetensors_write(const char *path, const char *header, size_t length,
+                                const gsi_tensor *list, size_t n, gs_error *error)
+{
+    return write_file(path, header, length, list, n, true, error);
+}
+
+gs_status gsi_safetensors_export(const char *path, gsi_tensor *list, size_t n,
+                                 const gsi_text *texts, size_t n_texts, gsi_heap *heap,
+                                 gs_error *error)
+{
+    char *header;
+    size_t length;
+    gsi_sort_tensors(list, n);
+    gs_status status = make_header(&header, &length, list, n, texts, n_texts, false, heap, error);
+    if (status == GS_OK)
+        status = write_file(path, header, length, list, n, false, error);
+    gsi_free(heap, header);
+    return status;
 }

@@ -56,7 +56,7 @@ typedef struct gsi_tensor {
     void *data;
     gs_dtype dtype;
     int rank;
-    uint64_t shape[2], count;
+    uint64_t shape[4], count;
     uint64_t at; /* of its first byte among the data; set by gsi_safetensors_header */
     size_t tag;  /* the caller's own: sorting leaves it with the tensor */
 } gsi_tensor;
@@ -77,5 +77,11 @@ gs_status gsi_safetensors_header(char **header, size_t *length, gsi_tensor *list
 /* Writes it, what the tensors hold now, and the checksum. */
 gs_status gsi_safetensors_write(const char *path, const char *header, size_t length,
                                 const gsi_tensor *list, size_t n, gs_error *error);
+
+/* The same for readers of other makes, at once and without the checksum, which would be a tensor to
+ * them. Sorts the list. */
+gs_status gsi_safetensors_export(const char *path, gsi_tensor *list, size_t n,
+                                 const gsi_text *texts, size_t n_texts, gsi_heap *heap,
+                                 gs_error *error);
 
 #endif

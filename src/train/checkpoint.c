@@ -324,6 +324,7 @@ gs_status gs_checkpoint_load(const char *path, gs_trainer *trainer, gs_checkpoin
     if (status == GS_OK && about) {
         l.facts.about.config = about->config;
         l.facts.about.model = about->model;
+        l.facts.about.data = about->data;
         *about = l.facts.about;
     }
     return status;

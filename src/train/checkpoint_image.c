@@ -296,7 +296,7 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
     gsi_precision_text(precision, t);
     gsi_optimizer_text(optimizer, t);
 
-    enum { WORDS = 8 };
+    enum { WORDS = 9 };
     gsi_text texts[WORDS + GSI_COUNT(numbers)] = {
         {"format", "pt"}, /* as PyTorch's tools ask for */
         {"gradscale_checkpoint", version},
@@ -306,6 +306,7 @@ gs_status gsi_image_describe(gsi_image *image, gs_trainer *t, const gs_checkpoin
         {"optimizer", optimizer},
         {"config", config},
         {"scaler", scaler},
+        {"data", facts.about.data ? facts.about.data : ""},
     };
     for (size_t i = 0; i < GSI_COUNT(numbers); i++) {
         write_number(number[i], &facts, i);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -97,11 +98,15 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
     if (config->labels && data->kind != &gsi_idx_set)
         return gsi_fail(error, GS_ERANGE,
                         "%s: has no use for labels: it is not a file of IDX images", data->name);
+    if (config->unlabelled && (!config->like || !data->kind->unlabelled))
+        return gsi_fail(error, GS_ERANGE, "%s: cannot be read without labels", data->name);
     data->state = gsi_new(&data->heap, data->kind->state);
     if (!data->state)
         return gsi_fail(error, GS_ENOMEM, "%s: there is no memory to open it", data->name);
     memset(data->state, 0, data->kind->state);
     status = data->kind->open(data, config, error);
+    if (status == GS_OK)
+        status = gsi_data_alike(data, error);
     if (status == GS_OK && data->info.items[GS_SPLIT_TRAIN] == 0)
         status = gsi_fail(error, GS_ESIZE, "%s: is too short for one item", data->name);
     return status;
@@ -129,7 +134,15 @@ gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_all
     *data = (gs_data){.heap = heap};
     gsi_show_path(data->name, config->name);
     data->info.name = data->name;
-    status = open_kind(data, config, error);
+    if (config->like)
+        status = gs_data_info_read(&data->like, config->like, alloc, error);
+    if (status == GS_OK && data->like) {
+        today.time = today.time ? today.time : data->like->time;
+        if (data->like->task == GS_TASK_TOKENS && today.vocabulary == 0)
+            today.vocabulary = data->like->classes;
+    }
+    if (status == GS_OK)
+        status = open_kind(data, config, error);
     if (status == GS_OK)
         *out = data;
     else
@@ -143,12 +156,23 @@ void gs_data_close(gs_data *data)
         return;
     if (data->state)
         data->kind->close(data);
+    gs_data_info_free(data->like);
     gsi_free(&data->heap, data->state);
     gsi_heap heap = data->heap; /* the set lies in its own heap */
     gsi_free(&heap, data);
 }
 
 const gs_data_info *gs_data_get_info(const gs_data *data) { return &data->info; }
+
+void gs_data_item_name(char *text, size_t room, const gs_data *data, gs_split split, uint64_t item)
+{
+    if (room == 0)
+        return;
+    if (data->kind->item_name && (unsigned)split < GS_SPLIT_COUNT && item < data->info.items[split])
+        snprintf(text, room, "%s", data->kind->item_name(data, split, item));
+    else
+        snprintf(text, room, "%llu", (unsigned long long)item);
+}
 
 gs_status gs_data_read(float *x, int32_t *ids, int32_t *targets, const gs_data *data,
                        gs_split split, uint64_t item, gs_error *error)

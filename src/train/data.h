@@ -22,12 +22,16 @@ typedef struct gsi_kind {
     gs_status (*read)(const gs_data *data, gs_split split, uint64_t item, float *x, int32_t *ids,
                       int32_t *targets, gs_error *error);
     void (*close)(gs_data *data);
+    bool unlabelled; /* it can be opened so */
+    /* NULL: items have numbers */
+    const char *(*item_name)(const gs_data *data, gs_split split, uint64_t item);
 } gsi_kind;
 
 extern const gsi_kind gsi_fashion_mnist, gsi_idx_set, gsi_self, gsi_text, gsi_token_set, gsi_shapes;
 
 struct gs_data {
     gsi_heap heap;
+    gs_data_info *like; /* what config.like says; NULL: nothing */
     const gsi_kind *kind;
     void *state;
     gs_data_info info;
@@ -38,6 +42,10 @@ struct gs_data {
 
 /* config.time with its default; checked by gs_data_open. */
 size_t gsi_data_time(const gs_data_config *config);
+
+/* After open: that the set is what config.like says, whose classes, labels and normalisation become
+ * the set's. */
+gs_status gsi_data_alike(gs_data *data, gs_error *error);
 
 /* Divides `all` items: the share of config.valid, at least one of two, is for validation. */
 void gsi_data_split(gs_data *data, const gs_data_config *config, uint64_t all);

@@ -161,11 +161,42 @@ static gs_status measure(gs_data *data, gs_error *error)
         m->mean[c] = first[c] + mean;
         m->inverse[c] = variance > 0 ? 1 / sqrt(variance) : 1; /* one value only: it becomes 0 */
     }
+    data->info.mean = m->mean;
+    data->info.inverse_std = m->inverse;
     gsi_free(&data->heap, row);
     return status;
 }
 
 /* ---- the kind ---- */
+
+static void set_sizes(gs_data *data)
+{
+    images *m = data->state;
+    gs_data_info *info = &data->info;
+    const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
+    m->pixels = x->count / x->shape[0];
+    info->height = x->rank > 2 ? x->shape[1] : 1; /* rows of features are images of one row */
+    info->width = x->rank > 2 ? x->shape[2] : x->shape[1];
+    info->channels = x->rank > 3 ? x->shape[3] : 1;
+}
+
+/* Images alone. */
+static gs_status open_unlabelled(gs_data *data, const char *path, gs_error *error)
+{
+    images *m = data->state;
+    gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
+    const gs_status status = gsi_idx_read(x, path, &data->heap, error);
+    if (status != GS_OK)
+        return status;
+    if (x->rank < 2)
+        return gsi_fail(error, GS_ESIZE, "%s: is a list of numbers, not of images", x->path);
+    set_sizes(data);
+    data->info.task = data->like->task;
+    data->info.classes = data->like->classes;
+    data->info.items[GS_SPLIT_TRAIN] = x->shape[0];
+    m->labels = data->info.task == GS_TASK_PIXELS ? data->info.height * data->info.width : 1;
+    return GS_OK;
+}
 
 static gs_status open_paths(gs_data *data, const gs_data_config *config, const char *x_path,
                             gs_error *error)
@@ -200,12 +231,9 @@ static gs_status open_paths(gs_data *data, const gs_data_config *config, const c
         if (status != GS_OK)
             return status;
     }
-    m->pixels = x->count / x->shape[0];
+    set_sizes(data);
     m->labels = y->count / y->shape[0];
     info->task = y->rank == 1 ? GS_TASK_CLASSES : GS_TASK_PIXELS;
-    info->height = x->rank > 2 ? x->shape[1] : 1; /* rows of features are images of one row */
-    info->width = x->rank > 2 ? x->shape[2] : x->shape[1];
-    info->channels = x->rank > 3 ? x->shape[3] : 1;
     info->classes = most < 1 ? 2 : (size_t)most + 1;
     if (valid) {
         info->items[GS_SPLIT_TRAIN] = x->shape[0];
@@ -213,16 +241,18 @@ static gs_status open_paths(gs_data *data, const gs_data_config *config, const c
     } else {
         gsi_data_split(data, config, x->shape[0]);
     }
-    return measure(data, error);
+    return data->like ? GS_OK : measure(data, error);
 }
 
 static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     char path[GSI_PATH];
     struct stat st;
+    const char *images_path = config->name;
     if (stat(config->name, &st) == 0 && S_ISDIR(st.st_mode) && images_in(path, config->name))
-        return open_paths(data, config, path, error);
-    return open_paths(data, config, config->name, error);
+        images_path = path;
+    return config->unlabelled ? open_unlabelled(data, images_path, error)
+                              : open_paths(data, config, images_path, error);
 }
 
 static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config, gs_error *error)
@@ -253,9 +283,11 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
 {
     const images *m = data->state;
     const size_t channels = data->info.channels;
+    const double *mean = data->info.mean, *inverse = data->info.inverse_std; /* NULL: like so */
     (void)ids;
     (void)error;
-    if (!m->x[GS_SPLIT_VALID].data) {
+    const bool labelled = m->y[GS_SPLIT_TRAIN].data != NULL;
+    if (labelled && !m->x[GS_SPLIT_VALID].data) {
         if (split == GS_SPLIT_VALID)
             item += data->info.items[GS_SPLIT_TRAIN];
         item = gsi_permute(item, m->x[GS_SPLIT_TRAIN].shape[0], SPLIT_KEY, 0);
@@ -267,11 +299,13 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
         const size_t n = m->pixels - at < GSI_COUNT(block) ? m->pixels - at : GSI_COUNT(block);
         gsi_idx_values(block, &m->x[split], first + at, n);
         for (size_t i = 0; i < n; i++) {
-            x[at + i] = (float)((block[i] - m->mean[c]) * m->inverse[c]);
+            x[at + i] = (float)(mean ? (block[i] - mean[c]) * inverse[c] : block[i]);
             c = c + 1 < channels ? c + 1 : 0;
         }
     }
-    for (size_t at = 0; at < m->labels; at += GSI_COUNT(block)) {
+    for (size_t i = 0; !labelled && i < m->labels; i++)
+        targets[i] = -1;
+    for (size_t at = 0; labelled && at < m->labels; at += GSI_COUNT(block)) {
         const size_t n = m->labels - at < GSI_COUNT(block) ? m->labels - at : GSI_COUNT(block);
         gsi_idx_values(block, &m->y[split], (size_t)item * m->labels + at, n);
         for (size_t i = 0; i < n; i++)
@@ -297,6 +331,7 @@ const gsi_kind gsi_fashion_mnist = {.name = "fashion-mnist",
                                     .close = close_images};
 const gsi_kind gsi_idx_set = {.fits = fits,
                               .state = sizeof(images),
+                              .unlabelled = true,
                               .open = open_idx,
                               .read = read_item,
                               .close = close_images};

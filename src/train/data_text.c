@@ -91,6 +91,7 @@ static gs_status divide(gs_data *data, const gs_data_config *config, gs_error *e
     const size_t time = gsi_data_time(config);
     data->info.task = GS_TASK_TOKENS;
     data->info.classes = BYTES;
+    data->info.tokenizer = "bytes";
     data->info.time = time;
     if (t->n <= time)
         return gsi_fail(error, GS_ESIZE, "%s: has %zu bytes of text, and an item of %zu needs %zu",

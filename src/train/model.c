@@ -13,6 +13,7 @@ typedef struct head {
     gs_context *ctx;
     gs_store_entry *entries;
     gs_init *inits;
+    gs_layout *layouts;
     gs_state_entry *states;
     char (*names)[NAME]; /* of the entries, then of the states */
     size_t room;         /* of each list */
@@ -43,8 +44,8 @@ static gs_value *cross_entropy(void *model, gs_tape *t, const gs_batch *batch)
 
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
 {
-    const size_t each =
-        sizeof(gs_store_entry) + sizeof(gs_state_entry) + sizeof(gs_init) + 2 * NAME;
+    const size_t each = sizeof(gs_store_entry) + sizeof(gs_state_entry) + sizeof(gs_layout) +
+                        sizeof(gs_init) + 2 * NAME;
     size_t lists, floats, bytes;
     char *base = NULL;
     size = (size + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN;
@@ -62,6 +63,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
     at += entries * sizeof *h->entries;
     h->states = (void *)at;
     at += entries * sizeof *h->states;
+    h->layouts = (void *)at;
+    at += entries * sizeof *h->layouts;
     h->inits = (void *)at;
     at += entries * sizeof *h->inits;
     float *state = (void *)at;
@@ -73,7 +76,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
                         .inits = h->inits,
                         .state = states ? state : NULL,
                         .states = states,
-                        .state_entries = h->states};
+                        .state_entries = h->states,
+                        .layouts = h->layouts};
     return model;
 }
 
@@ -91,6 +95,13 @@ void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const ch
     /* biases and norms, the vectors, are not decayed */
     h->entries[m->n] = (gs_store_entry){h->names[m->n], rows, cols, rows == 1 ? GS_NO_DECAY : 0};
     m->n++;
+}
+
+void gsi_model_layout(void *model, gs_layout layout)
+{
+    const gs_model *m = model;
+    if (m->n > 0)
+        head_of(model)->layouts[m->n - 1] = layout;
 }
 
 float *gsi_model_add_state(void *model, size_t count, const char *format, ...)

@@ -87,6 +87,7 @@ static image add_conv(cnn *m, image x, size_t out, size_t kernel, size_t stride,
     const double pixels = (double)y.h * (double)y.w;
     const double products = m->base.n ? 6 : 4; /* y, dw; dx but of the first */
     gsi_model_add(m, out, k, (gs_init){0, sqrtf(2 / (float)k)}, "%s.weight", conv);
+    gsi_model_layout(m, (gs_layout){.kh = kernel, .kw = kernel, .filter = 1});
     gsi_model_add(m, 1, out, (gs_init){1, 0}, "%s.weight", norm);
     gsi_model_add(m, 1, out, (gs_init){0, 0}, "%s.bias", norm);
     gsi_model_add_state(m, out, "%s.running_mean", norm);
@@ -172,6 +173,7 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
     const image y = c->residual ? add_residual(m, x) : add_plain(m, x);
     const size_t k = y.h * y.w * y.c;
     gsi_model_add(m, c->classes, k, (gs_init){0, sqrtf(1 / (float)k)}, "fc.weight");
+    gsi_model_layout(m, (gs_layout){.kh = y.h, .kw = y.w});
     gsi_model_add(m, 1, c->classes, (gs_init){0, 0}, "fc.bias");
     m->base.flops += 6 * (double)k * (double)c->classes;
     *out = &m->base;

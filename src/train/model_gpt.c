@@ -1,6 +1,6 @@
 /* GPT-2 (Radford et al. 2019): x + attention(norm(x)), x + mlp(norm(x)), and the head is the
  * embedding. */
-#include "train/train.h"
+#include "train/infer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,9 +27,11 @@ static gs_value *linear(gs_tape *t, gs_value *x, const gs_weight *w)
     return gs_linear(t, x, gs_param(t, &w[0]), gs_param(t, &w[1]));
 }
 
-static gs_value *attend(const gpt *m, gs_tape *t, gs_value *x, const gs_weight *w)
+/* kv NULL: x is all of its text. */
+static gs_value *attend(const gpt *m, gs_tape *t, gs_value *x, const gs_weight *w, gs_kv *kv)
 {
-    x = gs_attention(t, linear(t, x, w + C_ATTN), m->config.heads);
+    x = linear(t, x, w + C_ATTN);
+    x = kv ? gs_attention_next(t, x, m->config.heads, kv) : gs_attention(t, x, m->config.heads);
     return gs_dropout(t, linear(t, x, w + ATTN_PROJ), m->config.dropout);
 }
 
@@ -42,13 +44,15 @@ static gs_value *feed_forward(const gpt *m, gs_tape *t, gs_value *x, const gs_we
 typedef struct part {
     const gpt *m;
     const gs_weight *w;
+    gs_kv *kv;
 } part;
 
 static gs_value *run_block(const void *args, gs_tape *t, gs_value *x)
 {
-    const gpt *m = ((const part *)args)->m;
-    const gs_weight *w = ((const part *)args)->w;
-    x = gs_add(t, x, attend(m, t, norm(t, x, w + LN_1), w));
+    const part *b = args;
+    const gpt *m = b->m;
+    const gs_weight *w = b->w;
+    x = gs_add(t, x, attend(m, t, norm(t, x, w + LN_1), w, b->kv));
     return gs_add(t, x, feed_forward(m, t, norm(t, x, w + LN_2), w));
 }
 
@@ -69,12 +73,35 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     gs_value *x = gs_reshape(t, gs_embedding(t, gs_param(t, &w[WTE]), batch->ids, rows), 3, shape);
     x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions, batch->time));
     x = gs_dropout(t, x, c->dropout);
-    part b = {m, w + BLOCKS};
+    part b = {m, w + BLOCKS, NULL};
     for (size_t i = 0; i < c->layers; i++, b.w += PER_BLOCK)
         x = gs_recompute(t, x, run_block, &b, sizeof b);
     x = norm(t, x, b.w);
     gs_tape_set_layer(t, "lm_head");
     return gs_linear(t, x, gs_param(t, &w[WTE]), NULL);
+}
+
+/* The same operations as above on the last n tokens alone: of what is theirs, the same bits. */
+static gs_value *next(void *model, gs_tape *t, const int32_t *ids, size_t n, gs_kv_cache *cache)
+{
+    const gpt *m = model;
+    const gs_gpt_config *c = &m->config;
+    const gs_weight *w = m->base.weights;
+    const size_t past = cache->n, size = c->width;
+    if (n > c->context || past > c->context - n)
+        return gs_tape_fail(t, GS_ESIZE, "gpt: %zu tokens after %zu, and the context is %zu", n,
+                            past, c->context);
+    gs_value *x = gs_embedding(t, gs_param(t, &w[WTE]), ids, n);
+    x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[WPE]), m->positions + past, n));
+    x = gs_reshape(t, x, 3, (const size_t[]){1, n, size});
+    part b = {m, w + BLOCKS, cache->layers};
+    for (size_t i = 0; i < c->layers; i++, b.w += PER_BLOCK, b.kv++)
+        x = run_block(&b, t, x);
+    if (gs_tape_status(t) != GS_OK)
+        return x;
+    x = gs_input(t, x->dtype, 3, (const size_t[]){1, 1, size},
+                 gsi_at(x->data, x->dtype, (n - 1) * size));
+    return gs_linear(t, norm(t, x, b.w), gs_param(t, &w[WTE]), NULL);
 }
 
 /* ---- weights ---- */
@@ -88,6 +115,7 @@ static void add_norm(gpt *m, const char *name)
 static void add_linear(gpt *m, size_t block, const char *name, size_t n, size_t k, float std)
 {
     gsi_model_add(m, n, k, (gs_init){0, std}, "transformer.h.%zu.%s.weight", block, name);
+    gsi_model_layout(m, (gs_layout){.transposed = 1});
     gsi_model_add(m, 1, n, (gs_init){0, 0}, "transformer.h.%zu.%s.bias", block, name);
 }
 
@@ -150,6 +178,11 @@ gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *co
     if (!m)
         return GS_ENOMEM;
     m->base.logits = logits;
+    m->base.next = next;
+    m->base.kv_layers = c->layers;
+    m->base.kv_heads = c->heads;
+    m->base.kv_width = c->width / c->heads;
+    m->base.context = c->context;
     m->base.flops = flops_of(c);
     m->config = *c;
     for (size_t i = 0; i < c->context; i++)

@@ -121,6 +121,8 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
 /* Adds a weight. */
 void gsi_model_add(void *model, size_t rows, size_t cols, gs_init init, const char *format, ...)
     GS_PRINTF(5, 6);
+/* How other makes hold the weight that was added last. */
+void gsi_model_layout(void *model, gs_layout layout);
 /* Names the next `count` of the states and returns where they lie. */
 float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GS_PRINTF(3, 4);
 

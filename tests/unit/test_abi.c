@@ -7,6 +7,7 @@
 #include "gradscale/gradscale.h"
 #include "gradscale/io.h"
 #include "gradscale/log.h"
+#include "gradscale/infer.h"
 #include "gradscale/mpi.h"
 #include "gradscale/trace.h"
 #include "test.h"
@@ -18,15 +19,15 @@
     X(gs_error, 244)             \
     X(gs_alloc, 16)              \
     X(gs_parallel, 16)           \
-    X(gs_checkpoint, 64)         \
-    X(gs_checkpoint_text, 17984) \
+    X(gs_checkpoint, 72)         \
+    X(gs_checkpoint_text, 17992) \
     X(gs_saver_times, 32)        \
     X(gs_comm, 48)               \
     X(gs_reducer_config, 24)     \
     X(gs_piece, 16)              \
     X(gs_config, 48)             \
-    X(gs_data_config, 64)        \
-    X(gs_data_info, 72)          \
+    X(gs_data_config, 80)        \
+    X(gs_data_info, 104)         \
     X(gs_loader_config, 56)      \
     X(gs_tape_config, 32)        \
     X(gs_layer, 96)              \
@@ -83,7 +84,12 @@
     X(gs_batch, 40)              \
     X(gs_init, 8)                \
     X(gs_state_entry, 16)        \
-    X(gs_model, 96)              \
+    X(gs_model, 144)             \
+    X(gs_layout, 24)             \
+    X(gs_infer_config, 16)       \
+    X(gs_infer_result, 16)       \
+    X(gs_sampling_config, 40)    \
+    X(gs_kv, 40)                 \
     X(gs_mlp_config, 24)         \
     X(gs_cnn_config, 56)         \
     X(gs_fcn_config, 56)         \

@@ -1,0 +1,122 @@
+/* gradscale export: a trained model for other programs. */
+#include "cli/export/export.h"
+#include "cli/core/commands.h"
+#include "cli/core/html.h"
+#include "cli/core/json.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+static int export_safetensors(const char *path, const use_model *u)
+{
+    gs_error error = {0};
+    const gs_status status = gs_infer_export(path, u->infer, &error);
+    return status == GS_OK    ? CLI_GO
+           : status == GS_EIO ? cli_fail("%s", error.text)
+                              : cli_fail_status(status, &error);
+}
+
+/* As transformers' GPT2LMHeadModel.from_pretrained reads it. */
+static void gpt_config(FILE *f, const void *model)
+{
+    const use_model *u = model;
+    json_writer j;
+    put_begin(&j, f, true);
+    put_object(&j, NULL);
+    put_array(&j, "architectures");
+    put_string(&j, NULL, "GPT2LMHeadModel");
+    put_end(&j);
+    put_string(&j, "model_type", "gpt2");
+    put_u64(&j, "vocab_size", u->info->classes);
+    put_u64(&j, "n_positions", u->model->context);
+    put_u64(&j, "n_ctx", u->model->context);
+    put_u64(&j, "n_embd", u->o.width);
+    put_u64(&j, "n_layer", u->o.layers);
+    put_u64(&j, "n_head", u->o.heads);
+    put_string(&j, "activation_function", "gelu_new");
+    put_double(&j, "layer_norm_epsilon", 1e-5);
+    put_double(&j, "embd_pdrop", u->o.dropout);
+    put_double(&j, "resid_pdrop", u->o.dropout);
+    put_double(&j, "attn_pdrop", 0);
+    put_bool(&j, "tie_word_embeddings", true);
+    put_string(&j, "torch_dtype", "float32");
+    put_null(&j, "bos_token_id");
+    put_null(&j, "eos_token_id");
+    put_end(&j);
+}
+
+/* What the checkpoint says of model and data: for whoever builds the model again. */
+static void plain_config(FILE *f, const void *model)
+{
+    const use_model *u = model;
+    json_writer j;
+    put_begin(&j, f, true);
+    put_object(&j, NULL);
+    put_string(&j, "model", u->line);
+    put_u64(&j, "height", u->info->height);
+    put_u64(&j, "width", u->info->width);
+    put_u64(&j, "channels", u->info->channels);
+    put_u64(&j, "classes", u->info->classes);
+    for (int i = 0; u->info->mean && i < 2; i++) {
+        put_array(&j, i ? "inverse_std" : "mean");
+        for (size_t c = 0; c < u->info->channels; c++)
+            put_double(&j, NULL, (i ? u->info->inverse_std : u->info->mean)[c]);
+        put_end(&j);
+    }
+    if (u->info->labels) {
+        put_array(&j, "labels");
+        for (size_t c = 0; c < u->info->classes; c++)
+            put_string(&j, NULL, u->info->labels[c]);
+        put_end(&j);
+    }
+    put_end(&j);
+}
+
+static int export_folder(const char *folder, const use_model *u)
+{
+    char path[4096];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return cli_fail("%.120s cannot be made: %s", folder, strerror(errno));
+    if (strlen(folder) + 32 > sizeof path)
+        return cli_fail("%.120s...: the path is too long", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    const int code = export_safetensors(path, u);
+    if (code != CLI_GO)
+        return code;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return html_write("", path, u->info->task == GS_TASK_TOKENS ? gpt_config : plain_config, u);
+}
+
+int cmd_export(int argc, char **argv)
+{
+    use_options o = {.precision = 1 + TRAIN_FP32};
+    const cli_option rows[] = {CLI_MACHINE_ROWS(&o.machine), {0}};
+    const cli_spec spec = {
+        .name = "gradscale export",
+        .operands = "CHECKPOINT OUT",
+        .about = "Writes a trained model for other programs, in f32. OUT.onnx: a graph for ONNX "
+                 "runtimes. OUT.safetensors: the weights, named and laid out as PyTorch has them. "
+                 "Any other OUT is a folder: model.safetensors and config.json, of a GPT as "
+                 "Hugging Face's transformers load them.",
+        .options = rows,
+        .min_operands = 2,
+        .max_operands = 2};
+    int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+    use_model u;
+    code = use_open(&u, argv[0], &o);
+    if (code == CLI_GO)
+        code = ends_with(argv[1], ".onnx")          ? export_onnx(argv[1], &u)
+               : ends_with(argv[1], ".safetensors") ? export_safetensors(argv[1], &u)
+                                                    : export_folder(argv[1], &u);
+    use_close(&u);
+    return code == CLI_GO ? CLI_DONE : code;
+}

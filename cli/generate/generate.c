@@ -1,0 +1,214 @@
+/* gradscale generate: a GPT goes on with a text, a token at a time, each printed as it comes. */
+#include "cli/core/commands.h"
+#include "cli/use/use.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *prompt, *prompt_file;
+    uint64_t tokens, top_k, seed;
+    double temperature, top_p;
+    cli_list stop;
+    bool stats, no_prompt;
+    use_options use;
+} options;
+
+/* The text so far, prompt included. */
+typedef struct story {
+    int32_t *ids; /* [n] */
+    size_t n, room;
+    char *tail; /* [length] bytes that were generated: what `stop` is looked for in */
+    size_t length, tail_room;
+    uint64_t generated, moved; /* moved: bytes of weights, keys and values that were read */
+    double seconds;
+} story;
+
+/* ---- printing ---- */
+
+/* A model may say anything: on a terminal, no control but a newline and a tab. */
+static void print(const char *text, size_t n)
+{
+    const bool terminal = isatty(STDOUT_FILENO);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        putchar(terminal && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t' ? '?' : c);
+    }
+}
+
+/* Whether the generated text ends with one of the stops: its length, or 0. */
+static size_t stopped(const story *s, const cli_list *stop)
+{
+    for (size_t i = 0; i < stop->count; i++) {
+        const size_t n = strlen(stop->items[i]);
+        if (s->length >= n && memcmp(s->tail + s->length - n, stop->items[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* How much of the end may yet become a stop, and is not to be shown before. */
+static size_t undecided(const story *s, const cli_list *stop)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < stop->count; i++)
+        for (size_t n = strlen(stop->items[i]); n-- > 1;)
+            if (n > most && s->length >= n &&
+                memcmp(s->tail + s->length - n, stop->items[i], n) == 0)
+                most = n;
+    return most;
+}
+
+/* ---- the loop ---- */
+
+static void append(story *s, const use_model *u, int32_t token)
+{
+    char text[256];
+    const size_t n = use_token_text(u, token, text);
+    if (s->n == s->room)
+        s->ids = cli_resize(s->ids, (s->room = 2 * s->room + 64) * sizeof *s->ids);
+    s->ids[s->n++] = token;
+    if (s->length + n > s->tail_room)
+        s->tail = cli_resize(s->tail, s->tail_room = 2 * s->tail_room + 256);
+    memcpy(s->tail + s->length, text, n);
+    s->length += n;
+}
+
+/* The logits after the text so far. A cache that is full begins anew with the later half of its
+ * tokens: learned positions cannot be moved. */
+static gs_status logits_of(const float **logits, const use_model *u, gs_kv_cache *cache, story *s,
+                           size_t *fed)
+{
+    const size_t context = u->model->context;
+    if (s->n - *fed + gs_kv_cache_length(cache) > context) {
+        gs_kv_cache_truncate(cache, 0);
+        const size_t keep = context / 2 ? context / 2 : 1;
+        *fed = s->n > keep ? s->n - keep : 0;
+    }
+    const gs_status status = gs_infer_next(logits, u->infer, cache, s->ids + *fed, s->n - *fed);
+    *fed = s->n;
+    return status;
+}
+
+static int run(story *s, const use_model *u, const options *o)
+{
+    const gs_sampling_config how = {.size = sizeof how,
+                                    .temperature = o->temperature,
+                                    .top_k = (size_t)o->top_k,
+                                    .top_p = o->top_p < 1 ? o->top_p : 0,
+                                    .seed = o->seed};
+    gs_kv_cache *cache;
+    const float *logits = NULL;
+    size_t fed = 0, shown = 0;
+    gs_status status = gs_kv_cache_create(&cache, u->infer);
+    if (status == GS_OK)
+        status = logits_of(&logits, u, cache, s, &fed);
+    const double start = gs_clock();
+    while (status == GS_OK && s->generated < o->tokens) {
+        int32_t token;
+        status = gs_sample(&token, u->ctx, logits, u->info->classes, &how, s->generated);
+        if (status != GS_OK)
+            break;
+        append(s, u, token);
+        s->generated++;
+        const size_t end = stopped(s, &o->stop);
+        const size_t held = end ? end : undecided(s, &o->stop);
+        print(s->tail + shown, s->length - held - shown);
+        shown = s->length - held;
+        if (end || !cli_flush() || s->generated == o->tokens)
+            break;
+        status = logits_of(&logits, u, cache, s, &fed);
+        s->moved += gs_infer_bytes(u->infer) + gs_kv_cache_bytes(cache);
+    }
+    if (status == GS_OK && !stopped(s, &o->stop))
+        print(s->tail + shown, s->length - shown);
+    s->seconds = gs_clock() - start;
+    gs_kv_cache_free(cache);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
+}
+
+/* ---- the command ---- */
+
+static int begin(story *s, const use_model *u, const options *o)
+{
+    size_t length = 0;
+    char *text = NULL;
+    if (o->prompt && o->prompt_file)
+        return cli_fail("--prompt and --prompt-file are two ways to say one thing");
+    if (o->prompt_file && !(text = use_read_file(o->prompt_file, &length)))
+        return CLI_BAD;
+    const char *prompt = text ? text : o->prompt ? o->prompt : "\n";
+    if (!text)
+        length = strlen(prompt);
+    s->ids = use_tokens(u, prompt, length, &s->n);
+    s->room = s->n;
+    if (!o->no_prompt && (text || o->prompt))
+        print(prompt, length);
+    free(text);
+    return s->n > 0 ? CLI_GO : cli_fail("the prompt is empty: there is nothing to go on with");
+}
+
+static void show_stats(const story *s, const use_model *u)
+{
+    const double steps = (double)(s->generated > 1 ? s->generated - 1 : 1);
+    fprintf(stderr,
+            "%llu tokens in %.2f s: %.1f tokens/s, %.1f GB/s of weights, keys and values "
+            "(%s)\n",
+            (unsigned long long)s->generated, s->seconds, steps / s->seconds,
+            (double)s->moved / s->seconds / 1e9, u->precision);
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    options o = {.tokens = 256, .temperature = 0.8, .top_p = 1, .seed = 1};
+    const cli_option rows[] = {
+        {"prompt", "TEXT", "what to go on with; not given: a newline", CLI_STRING(&o.prompt)},
+        {"prompt-file", "FILE", "the same from a file; -: from standard input",
+         CLI_STRING(&o.prompt_file)},
+        {"no-prompt", NULL, "print what is generated alone", CLI_FLAG(&o.no_prompt)},
+        {"tokens", "N", "to generate, at most", CLI_UNSIGNED(&o.tokens), .min = 1, .max = 1e9},
+        {"temperature", "T", "divides the logits; 0: always the most likely token",
+         CLI_DOUBLE(&o.temperature), .max = 1000},
+        {"top-k", "K", "draw from the K most likely tokens; 0: from all", CLI_UNSIGNED(&o.top_k),
+         .max = 1e9},
+        {"top-p", "P", "draw from the fewest that have this probability together",
+         CLI_DOUBLE(&o.top_p), .min = 1e-6, .max = 1},
+        {"seed", "N", "another seed is another text", CLI_UNSIGNED(&o.seed), .max = 0x1p53},
+        {"stop", "TEXT", "ends the text before it; may be repeated", CLI_LIST(&o.stop)},
+        {"stats", NULL, "print tokens/s and bytes/s to standard error", CLI_FLAG(&o.stats)},
+        USE_ROWS(&o.use),
+        {0}};
+    const cli_spec spec = {.name = "gradscale generate",
+                           .operands = "CHECKPOINT",
+                           .about = "Lets a trained GPT go on with a text, token by token, with a "
+                                    "cache of keys and values. A seed gives the same text on every "
+                                    "machine. A text longer than the context goes on from the "
+                                    "later half of it.",
+                           .options = rows,
+                           .min_operands = 1,
+                           .max_operands = 1};
+    int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+    use_model u;
+    story s = {0};
+    code = use_open(&u, argv[0], &o.use);
+    if (code == CLI_GO)
+        code = use_check_text(&u);
+    if (code == CLI_GO)
+        code = begin(&s, &u, &o);
+    if (code == CLI_GO)
+        code = run(&s, &u, &o);
+    if (code == CLI_GO) {
+        putchar('\n');
+        cli_flush();
+        if (o.stats)
+            show_stats(&s, &u);
+        code = CLI_DONE;
+    }
+    free(s.ids);
+    free(s.tail);
+    use_close(&u);
+    return code;
+}

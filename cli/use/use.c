@@ -1,0 +1,237 @@
+#include "cli/use/use.h"
+
+#include "gradscale/io.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the checkpoint ---- */
+
+static int find(use_model *u, const char *path)
+{
+    struct stat about;
+    gs_error error = {0};
+    if (stat(path, &about) != 0)
+        return cli_fail("%.120s: %s", path, strerror(errno));
+    snprintf(u->path, sizeof u->path, "%s", path);
+    if (!S_ISDIR(about.st_mode))
+        return CLI_GO;
+    const int n = snprintf(u->path, sizeof u->path, "%s/best.safetensors", path);
+    if (n > 0 && (size_t)n < sizeof u->path && access(u->path, F_OK) == 0)
+        return CLI_GO;
+    const gs_status status = gs_saver_newest(u->path, sizeof u->path, path, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+static char *copy_of(const char *text) { return strcpy(cli_resize(NULL, strlen(text) + 1), text); }
+
+/* What the file says of its model and its data. */
+static int read_texts(use_model *u)
+{
+    static gs_checkpoint_text text;
+    gs_error error = {0};
+    gs_source *file = NULL;
+    gs_status status = gs_checkpoint_peek(&text, u->path, &error);
+    if (status == GS_OK)
+        status = gs_checkpoint_verify(u->path, &error);
+    if (status == GS_OK)
+        status = gs_source_open(&file, u->path, NULL, &error);
+    if (status != GS_OK)
+        return cli_fail_status(status, &error);
+    const char *about = gs_source_metadata(file, "data");
+    u->about = copy_of(about ? about : "");
+    gs_source_close(file);
+    snprintf(u->line, sizeof u->line, "%s", text.model);
+    status = gs_data_info_read(&u->info, u->about, NULL, &error);
+    if (status != GS_OK)
+        return cli_fail("%.120s: %s", u->path, error.text);
+    const int code = cli_config_read_text(train_rows, text.config, u->path);
+    u->o = train_given;
+    return code;
+}
+
+/* ---- the model ---- */
+
+/* The line is made anew from what was read: a file that contradicts itself is found out here. */
+static int make_model(use_model *u)
+{
+    char line[TRAIN_LINE];
+    const train_options *o = &u->o;
+    if (o->model < 1)
+        return cli_fail("%.120s: does not say what its model is", u->path);
+    u->kind = &train_models[o->model - 1];
+    if (u->kind->task != u->info->task)
+        return cli_fail("%.120s: its model and its data are of two kinds", u->path);
+    train_model_line(line, sizeof line, u->kind, u->info, o);
+    if (strcmp(line, u->line) != 0)
+        return cli_fail("%.120s: its model is %.100s, and its options say %.100s", u->path, u->line,
+                        line);
+    const gs_status status = u->kind->create(&u->model, u->ctx, u->info, o);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
+}
+
+static int load(use_model *u, const use_options *options)
+{
+    static const char *const names[] = {"fp16", "bf16", "fp32"};
+    gs_error error = {0};
+    const int precision = options->precision ? options->precision - 1 : u->o.precision;
+    gs_mode mode = precision == TRAIN_FP32 ? GS_O0 : GS_O2;
+    if (!options->precision && u->o.mode > 0)
+        mode = (gs_mode)(u->o.mode - 1);
+    const gs_infer_config config = {
+        .size = sizeof config, .mode = mode, .half = precision == TRAIN_BF16 ? GS_BF16 : GS_F16};
+    u->precision = mode == GS_O0 ? "fp32" : names[precision];
+    gs_status status = gs_infer_create(&u->infer, u->ctx, u->model, &config);
+    if (status != GS_OK)
+        return cli_fail_status(status, gs_context_error(u->ctx));
+    status = gs_infer_load(u->infer, u->path, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
+int use_open(use_model *u, const char *path, const use_options *options)
+{
+    *u = (use_model){.ctx = NULL};
+    int code = find(u, path);
+    if (code == CLI_GO)
+        code = read_texts(u);
+    if (code == CLI_GO)
+        code = cli_context(&u->ctx, &options->machine);
+    if (code == CLI_GO)
+        code = make_model(u);
+    return code == CLI_GO ? load(u, options) : code;
+}
+
+void use_close(use_model *u)
+{
+    gs_infer_free(u->infer);
+    gs_model_free(u->model);
+    gs_context_free(u->ctx);
+    gs_data_info_free(u->info);
+    free(u->about);
+}
+
+/* ---- data ---- */
+
+int use_data(gs_data **out, const use_model *u, const char *name, const char *labels)
+{
+    gs_data_config config = {.size = sizeof config,
+                             .name = name ? name : u->o.data,
+                             .labels = name ? labels : u->o.labels,
+                             .seed = u->o.seed,
+                             .like = u->about};
+    return train_data_open(out, &config);
+}
+
+int use_images(gs_data **out, const use_model *u, const char *name)
+{
+    gs_data_config config = {
+        .size = sizeof config, .name = name, .like = u->about, .unlabelled = 1};
+    gs_error error = {0};
+    const gs_status status = gs_data_open(out, &config, NULL, &error);
+    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+}
+
+const char *use_label(const use_model *u, size_t class, char number[24])
+{
+    if (u->info->labels && class < u->info->classes)
+        return u->info->labels[class];
+    snprintf(number, 24, "%zu", class);
+    return number;
+}
+
+char *use_read_file(const char *path, size_t *length)
+{
+    const bool standard = strcmp(path, "-") == 0;
+    size_t room = 1 << 16, n = 0;
+    FILE *f = standard ? stdin : fopen(path, "rb");
+    if (!f) {
+        cli_fail("%.120s cannot be opened: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = cli_resize(NULL, room);
+    errno = 0;
+    for (size_t got; (got = fread(text + n, 1, room - n - 1, f)) > 0;)
+        if ((n += got) + 1 == room)
+            text = cli_resize(text, room *= 2);
+    const int why = ferror(f) ? errno : 0;
+    if (!standard)
+        fclose(f);
+    if (why) {
+        cli_fail("%.120s cannot be read: %s", path, strerror(why));
+        free(text);
+        return NULL;
+    }
+    text[n] = 0;
+    *length = n;
+    return text;
+}
+
+/* ---- answers ---- */
+
+float use_logit(const gs_value *v, size_t i)
+{
+    const uint16_t half = v->dtype == GS_F32 ? 0 : ((const uint16_t *)v->data)[i];
+    return v->dtype == GS_F32    ? ((const float *)v->data)[i]
+           : v->dtype == GS_BF16 ? gs_bf16_to_f32(half)
+                                 : gs_f16_to_f32(half);
+}
+
+size_t use_answer(const gs_value *logits, size_t row)
+{
+    const size_t classes = logits->shape[logits->rank - 1];
+    size_t best = 0;
+    float most = use_logit(logits, row * classes);
+    for (size_t c = 1; c < classes; c++) {
+        const float x = use_logit(logits, row * classes + c);
+        if (x > most) {
+            most = x;
+            best = c;
+        }
+    }
+    return best;
+}
+
+void use_softmax(double *p, const gs_value *logits, size_t row)
+{
+    const size_t classes = logits->shape[logits->rank - 1];
+    const double top = (double)use_logit(logits, row * classes + use_answer(logits, row));
+    double sum = 0;
+    for (size_t c = 0; c < classes; c++)
+        sum += p[c] = exp((double)use_logit(logits, row * classes + c) - top);
+    for (size_t c = 0; c < classes; c++)
+        p[c] /= sum;
+}
+
+/* ---- tokens ---- */
+
+int use_check_text(const use_model *u)
+{
+    if (u->info->task != GS_TASK_TOKENS)
+        return cli_fail("%.120s: %s is no model of text", u->path, u->kind->name);
+    if (!u->info->tokenizer || strcmp(u->info->tokenizer, "bytes") != 0)
+        return cli_fail("%.120s: does not say how text becomes tokens: it was trained on files of "
+                        "tokens",
+                        u->path);
+    return CLI_GO;
+}
+
+int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n)
+{
+    int32_t *ids = cli_resize(NULL, (length + 1) * sizeof *ids);
+    (void)u;
+    for (size_t i = 0; i < length; i++)
+        ids[i] = (unsigned char)text[i];
+    *n = length;
+    return ids;
+}
+
+size_t use_token_text(const use_model *u, int32_t token, char text[256])
+{
+    (void)u;
+    text[0] = (char)token;
+    return 1;
+}

@@ -1,0 +1,74 @@
+/* use.h: a model of a checkpoint, for the commands that use it: eval, predict, generate, export.
+ *
+ *     use_model u;
+ *     int code = use_open(&u, "run/best.safetensors", &options);
+ *     ... u.infer, u.info ...
+ *     use_close(&u);
+ *
+ * A checkpoint says all that is needed: its model, and of its data the sizes, the normalisation,
+ * the names of classes and the tokenizer. */
+#ifndef USE_H
+#define USE_H
+
+#include "cli/train/train.h"
+
+#include "gradscale/infer.h"
+
+typedef struct use_options {
+    int precision; /* index in USE_PRECISIONS */
+    cli_machine machine;
+} use_options;
+
+#define USE_PRECISIONS "auto|fp16|bf16|fp32"
+#define USE_ROWS(u)                                                                        \
+    {"precision", USE_PRECISIONS, "auto: as it was trained", CLI_CHOICE(&(u)->precision)}, \
+        CLI_MACHINE_ROWS(&(u)->machine)
+
+typedef struct use_model {
+    char path[4096];
+    gs_context *ctx;
+    gs_model *model;
+    gs_infer *infer;
+    const train_model *kind;
+    train_options o;    /* with which it was trained */
+    gs_data_info *info; /* of the data it was trained on */
+    char *about;        /* the same as text, for gs_data_config.like */
+    char line[GS_CHECKPOINT_LINE];
+    const char *precision; /* "bf16" */
+} use_model;
+
+/* path: a checkpoint, or a folder of them: its best, or else its newest. CLI_GO or the exit code
+ * after an error; to be closed in either case. */
+int use_open(use_model *u, const char *path, const use_options *options);
+void use_close(use_model *u);
+
+/* Other data, as the model wants them. Given nothing: those it was trained on. */
+int use_data(gs_data **out, const use_model *u, const char *name, const char *labels);
+/* Images alone. */
+int use_images(gs_data **out, const use_model *u, const char *name);
+
+/* The name of a class, or its number in `number`. */
+const char *use_label(const use_model *u, size_t class, char number[24]);
+
+/* Reads all of a file, or of standard input where path is "-"; to be freed. NULL: an error was
+ * printed. */
+char *use_read_file(const char *path, size_t *length);
+
+/* ---- answers ---- */
+
+float use_logit(const gs_value *logits, size_t i);
+/* The largest logit of a row, the first of equals: what training counts as the answer. */
+size_t use_answer(const gs_value *logits, size_t row);
+/* p[classes] of a row: softmax in f64. */
+void use_softmax(double *p, const gs_value *logits, size_t row);
+
+/* ---- tokens ---- */
+
+/* Whether text can be made tokens for this model; else an error was printed. */
+int use_check_text(const use_model *u);
+/* ids[*n], to be freed. */
+int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n);
+/* The bytes of a token; their number. */
+size_t use_token_text(const use_model *u, int32_t token, char text[256]);
+
+#endif

@@ -1,0 +1,241 @@
+/* What is to be known of data to use a model that was trained on them, as JSON:
+ *
+ *     {"task": "classes", "height": 28, "width": 28, "channels": 1, "classes": 10,
+ *      "mean": [72.9], "inverse_std": [0.011], "labels": ["boot", "coat", ...]}
+ *     {"task": "tokens", "time": 256, "classes": 256, "tokenizer": "bytes"}
+ *
+ * Numbers are written so that they read back to the same bits. */
+#include "train/data.h"
+#include "io/line.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static const char *const tasks[] = {
+    [GS_TASK_CLASSES] = "classes", [GS_TASK_TOKENS] = "tokens", [GS_TASK_PIXELS] = "pixels"};
+
+enum { MOST_CLASSES = 1 << 24, MOST_SIDE = 1 << 24 };
+
+/* ---- writing ---- */
+
+static void put_list(gsi_line *line, const char *name, const double *list, size_t n)
+{
+    gsi_add_open(line, name, "[");
+    for (size_t i = 0; i < n; i++)
+        gsi_add_real(line, NULL, list[i]);
+    gsi_put(line, "]");
+}
+
+static void put_info(gsi_line *line, const gs_data_info *info)
+{
+    gsi_put(line, "{");
+    gsi_add_string(line, "task", tasks[info->task]);
+    if (info->task == GS_TASK_TOKENS) {
+        gsi_add_count(line, "time", info->time);
+    } else {
+        gsi_add_count(line, "height", info->height);
+        gsi_add_count(line, "width", info->width);
+        gsi_add_count(line, "channels", info->channels);
+    }
+    gsi_add_count(line, "classes", info->classes);
+    if (info->mean) {
+        put_list(line, "mean", info->mean, info->channels);
+        put_list(line, "inverse_std", info->inverse_std, info->channels);
+    }
+    if (info->labels) {
+        gsi_add_open(line, "labels", "[");
+        for (size_t i = 0; i < info->classes; i++)
+            gsi_add_string(line, NULL, info->labels[i]);
+        gsi_put(line, "]");
+    }
+    if (info->tokenizer)
+        gsi_add_string(line, "tokenizer", info->tokenizer);
+    gsi_put(line, "}");
+}
+
+gs_status gs_data_describe(char *text, size_t room, size_t *used, const gs_data *data,
+                           gs_error *error)
+{
+    if (!data || (room > 0 && !text))
+        return gsi_fail(error, GS_ENULL, "there are no data, or no place for what they are");
+    gsi_heap heap = data->heap; /* its hook, and counts of its own: the set is only read */
+    gsi_line line = {.heap = &heap};
+    put_info(&line, &data->info);
+    gs_status status = GS_OK;
+    if (line.lost)
+        status = gsi_fail(error, GS_ENOMEM, "%s: no memory to describe it", data->name);
+    else if (line.n + 1 > room)
+        status = gsi_fail(error, GS_ESIZE, "%s: its description has %zu bytes, more than %zu",
+                          data->name, line.n, room);
+    if (used)
+        *used = line.lost ? 0 : line.n;
+    if (status == GS_OK) {
+        memcpy(text, line.text, line.n);
+        text[line.n] = 0;
+    }
+    gsi_free(&heap, line.text);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* The struct that is handed out, and what frees it. */
+typedef struct holder {
+    gs_data_info info;
+    gsi_heap heap;
+    gsi_arena arena;
+} holder;
+
+static gs_status wrong(gs_error *error, const char *member)
+{
+    return gsi_fail(error, GS_EFORMAT, "the description of the data has no legal %s", member);
+}
+
+static bool read_count(size_t *out, const json_t *from, const char *key, size_t least, size_t most)
+{
+    const json_t *x = json_object_get(from, key);
+    const json_int_t value = json_integer_value(x);
+    *out = 0;
+    if (!json_is_integer(x) || value < (json_int_t)least || value > (json_int_t)most)
+        return false;
+    *out = (size_t)value;
+    return true;
+}
+
+static const double *read_list(gsi_arena *arena, const json_t *from, const char *key, size_t n)
+{
+    const json_t *list = json_object_get(from, key);
+    if (!json_is_array(list) || json_array_size(list) != n)
+        return NULL;
+    double *out = gsi_arena_new(arena, n, sizeof *out);
+    for (size_t i = 0; out && i < n; i++) {
+        const json_t *x = json_array_get(list, i);
+        out[i] = json_number_value(x);
+        if (!json_is_number(x) || !isfinite(out[i]))
+            return NULL;
+    }
+    return out;
+}
+
+static const char *keep(gsi_arena *arena, const json_t *text)
+{
+    const size_t n = json_string_length(text);
+    if (!json_is_string(text) || memchr(json_string_value(text), 0, n))
+        return NULL;
+    char *out = gsi_arena_new(arena, n + 1, 1);
+    return out ? strcpy(out, json_string_value(text)) : NULL;
+}
+
+static bool read_labels(gs_data_info *info, gsi_arena *arena, const json_t *list)
+{
+    if (!json_is_array(list) || json_array_size(list) != info->classes)
+        return false;
+    const char **out = gsi_arena_new(arena, info->classes, sizeof *out);
+    for (size_t i = 0; out && i < info->classes; i++)
+        if (!(out[i] = keep(arena, json_array_get(list, i))))
+            return false;
+    info->labels = out;
+    return out;
+}
+
+static gs_status read_info(gs_data_info *info, gsi_arena *arena, const json_t *from,
+                           gs_error *error)
+{
+    const char *task = json_string_value(json_object_get(from, "task"));
+    size_t t = 0;
+    while (t < GSI_COUNT(tasks) && (!task || strcmp(task, tasks[t]) != 0))
+        t++;
+    if (t == GSI_COUNT(tasks))
+        return wrong(error, "task");
+    info->task = (gs_task)t;
+    if (!read_count(&info->classes, from, "classes", 2, MOST_CLASSES))
+        return wrong(error, "number of classes");
+    if (info->task == GS_TASK_TOKENS) {
+        if (!read_count(&info->time, from, "time", 1, MOST_SIDE))
+            return wrong(error, "time");
+    } else if (!read_count(&info->height, from, "height", 1, MOST_SIDE) ||
+               !read_count(&info->width, from, "width", 1, MOST_SIDE) ||
+               !read_count(&info->channels, from, "channels", 1, MOST_SIDE)) {
+        return wrong(error, "size of an image");
+    }
+    if (json_object_get(from, "mean")) {
+        info->mean = read_list(arena, from, "mean", info->channels);
+        info->inverse_std = read_list(arena, from, "inverse_std", info->channels);
+        if (!info->mean || !info->inverse_std)
+            return wrong(error, "mean and inverse_std");
+    }
+    const json_t *labels = json_object_get(from, "labels");
+    if (labels && !read_labels(info, arena, labels))
+        return wrong(error, "list of labels");
+    const json_t *tokenizer = json_object_get(from, "tokenizer");
+    if (tokenizer && !(info->tokenizer = keep(arena, tokenizer)))
+        return wrong(error, "tokenizer");
+    return GS_OK;
+}
+
+gs_status gs_data_info_read(gs_data_info **out, const char *text, const gs_alloc *alloc,
+                            gs_error *error)
+{
+    if (!out || !text)
+        return gsi_fail(error, GS_ENULL, "there is no description of data to read");
+    *out = NULL;
+    gsi_heap heap;
+    gsi_heap_init(&heap, alloc);
+    holder *h = gsi_new(&heap, sizeof *h);
+    if (!h)
+        return gsi_fail(error, GS_ENOMEM, "no memory to read a description of data");
+    *h = (holder){.heap = heap, .info.name = "like"};
+    gsi_arena_init(&h->arena, &h->heap);
+    json_t *from = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    gs_status status = json_is_object(from) ? read_info(&h->info, &h->arena, from, error)
+                       : *text
+                           ? gsi_fail(error, GS_EFORMAT, "the description of the data is no JSON")
+                           : gsi_fail(error, GS_EFORMAT, "the data are not described");
+    json_decref(from);
+    if (status == GS_OK)
+        *out = &h->info;
+    else
+        gs_data_info_free(&h->info);
+    return status;
+}
+
+void gs_data_info_free(gs_data_info *info)
+{
+    if (!info)
+        return;
+    holder *h = (holder *)info;
+    gsi_arena_free(&h->arena);
+    gsi_heap heap = h->heap; /* it lies in its own heap */
+    gsi_free(&heap, h);
+}
+
+/* ---- data that are to be like others ---- */
+
+gs_status gsi_data_alike(gs_data *data, gs_error *error)
+{
+    gs_data_info *info = &data->info;
+    const gs_data_info *like = data->like;
+    if (!like)
+        return GS_OK;
+    if (like->task != info->task)
+        return gsi_fail(error, GS_ESIZE, "%s: has %s, and the model was trained on %s", data->name,
+                        tasks[info->task], tasks[like->task]);
+    if (info->height != like->height || info->width != like->width ||
+        info->channels != like->channels)
+        return gsi_fail(error, GS_ESIZE,
+                        "%s: its images are %zu x %zu x %zu, and the model was trained on %zu x "
+                        "%zu x %zu",
+                        data->name, info->height, info->width, info->channels, like->height,
+                        like->width, like->channels);
+    if (info->classes > like->classes)
+        return gsi_fail(error, GS_ERANGE, "%s: has %zu classes, and the model knows %zu",
+                        data->name, info->classes, like->classes);
+    if (info->tokenizer && like->tokenizer && strcmp(info->tokenizer, like->tokenizer) != 0)
+        return gsi_fail(error, GS_ERANGE, "%s: its tokens are not those of the model", data->name);
+    info->classes = like->classes;
+    info->mean = like->mean;
+    info->inverse_std = like->inverse_std;
+    info->labels = like->labels;
+    return GS_OK;
+}

@@ -1,0 +1,197 @@
+/* The layouts of weights in files.
+ *
+ *     here                      elsewhere
+ *     [rows, cols]              the same: PyTorch's Linear, embeddings; a vector
+ *     [out, kh kw in]           PyTorch's Conv2d [out, in, kh, kw]
+ *     [out, h w channels]       PyTorch's Linear after a flatten of [channels, h, w]
+ *     [out, in]                 GPT-2's Conv1D [in, out], where the file has them so
+ *
+ * A GPT's file says by the shape of its c_attn, which is never square, whether its matrices are
+ * transposed. Names are PyTorch's; the published files of GPT-2 leave "transformer." out. */
+#include "train/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const gs_layout none;
+
+static const gs_layout *layout_of(const gs_model *m, size_t i)
+{
+    return m->layouts ? &m->layouts[i] : &none;
+}
+
+/* ---- order ---- */
+
+/* to[rows][b][a] = from[rows][a][b] */
+static void swap_axes(float *to, const float *from, size_t rows, size_t a, size_t b)
+{
+    for (size_t r = 0; r < rows; r++, to += a * b, from += a * b)
+        for (size_t i = 0; i < a; i++)
+            for (size_t k = 0; k < b; k++)
+                to[k * a + i] = from[i * b + k];
+}
+
+int gsi_layout_shape(size_t shape[4], const gs_model *m, size_t i)
+{
+    const gs_store_entry *e = &m->entries[i];
+    const gs_layout *l = layout_of(m, i);
+    if (l->filter) {
+        const size_t as[] = {e->rows, e->cols / (l->kh * l->kw), l->kh, l->kw};
+        memcpy(shape, as, sizeof as);
+        return 4;
+    }
+    shape[0] = e->rows == 1 || l->transposed ? e->cols : e->rows;
+    shape[1] = l->transposed ? e->rows : e->cols;
+    return e->rows == 1 ? 1 : 2;
+}
+
+void gsi_layout_out(float *out, const float *in, const gs_model *m, size_t i)
+{
+    const gs_store_entry *e = &m->entries[i];
+    const gs_layout *l = layout_of(m, i);
+    const size_t taps = l->kh * l->kw;
+    if (taps > 1)
+        swap_axes(out, in, e->rows, taps, e->cols / taps);
+    else if (l->transposed)
+        swap_axes(out, in, 1, e->rows, e->cols);
+    else
+        memcpy(out, in, e->rows * e->cols * sizeof *out);
+}
+
+static void layout_in(float *out, const float *in, const gsi_weights_file *f, size_t i)
+{
+    const gs_store_entry *e = &f->model->entries[i];
+    const gs_layout *l = layout_of(f->model, i);
+    const size_t taps = l->kh * l->kw;
+    if (!f->ours && taps > 1)
+        swap_axes(out, in, e->rows, e->cols / taps, taps);
+    else if (!f->ours && l->transposed && !f->straight)
+        swap_axes(out, in, 1, e->cols, e->rows);
+    else
+        memcpy(out, in, e->rows * e->cols * sizeof *out);
+}
+
+/* ---- a file ---- */
+
+static size_t find(const gsi_weights_file *f, const char *name)
+{
+    static const char prefix[] = "transformer.";
+    const size_t n = gs_source_count(f->source);
+    const bool has = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    for (int bare = 0; bare <= has; bare++)
+        for (size_t i = 0; i < n; i++)
+            if (strcmp(gs_source_entry(f->source, i)->name,
+                       bare ? name + sizeof prefix - 1 : name) == 0)
+                return i;
+    return SIZE_MAX;
+}
+
+gs_status gsi_weights_open(gsi_weights_file *f, const char *path, const gs_model *model,
+                           gs_context *ctx, gs_error *error)
+{
+    *f = (gsi_weights_file){.model = model, .ctx = ctx};
+    const gs_alloc hook = ctx->heap.hook;
+    const gs_status status = gs_source_open(&f->source, path, &hook, error);
+    if (status != GS_OK)
+        return status;
+    f->ours = gs_source_metadata(f->source, "gradscale_checkpoint") != NULL;
+    for (size_t i = 0; i < model->n; i++) {
+        const gs_store_entry *e = &model->entries[i];
+        const size_t at = find(f, e->name);
+        if (!layout_of(model, i)->transposed || at == SIZE_MAX || e->rows == e->cols)
+            continue;
+        f->straight = gs_source_entry(f->source, at)->shape[0] == e->rows; /* the first decides */
+        break;
+    }
+    return GS_OK;
+}
+
+void gsi_weights_close(gsi_weights_file *f)
+{
+    gs_source_close(f->source);
+    f->source = NULL;
+}
+
+static const char *shape_text(char text[96], int rank, const uint64_t *shape)
+{
+    size_t n = (size_t)snprintf(text, 96, "[");
+    for (int i = 0; i < rank && n < 80; i++)
+        n += (size_t)snprintf(text + n, 96 - n, "%s%llu", i ? " " : "",
+                              (unsigned long long)shape[i]);
+    snprintf(text + n, 96 - n, "]");
+    return text;
+}
+
+/* Elements of entry `at` as f32. */
+static gs_status read_floats(float *out, const gsi_weights_file *f, size_t at, gs_error *error)
+{
+    const gs_entry *e = gs_source_entry(f->source, at);
+    enum { PIECE = 1 << 16 };
+    gs_status status = GS_OK;
+    if (e->dtype == GS_F32)
+        return gs_source_read(out, f->source, at, 0, (size_t)e->count, error);
+    double *piece = gsi_new(&f->ctx->heap, PIECE * sizeof *piece);
+    if (!piece)
+        return gsi_fail(error, GS_ENOMEM, "no memory to read weights");
+    for (uint64_t i = 0; status == GS_OK && i < e->count; i += PIECE) {
+        const size_t n = e->count - i < PIECE ? (size_t)(e->count - i) : PIECE;
+        status = gs_source_read(piece, f->source, at, i, n, error);
+        for (size_t k = 0; status == GS_OK && k < n; k++)
+            out[i + k] =
+                e->dtype == GS_F64 ? (float)piece[k] : gsi_float(gsi_element(piece, e->dtype, k));
+    }
+    gsi_free(&f->ctx->heap, piece);
+    return status;
+}
+
+/* Finds `name` and checks its type and shape. */
+static gs_status look_up(size_t *at, const gsi_weights_file *f, const char *name, int rank,
+                         const uint64_t *shape, gs_error *error)
+{
+    char shown[GSI_SHOWN], is[96], wanted[96];
+    *at = find(f, name);
+    gsi_show(shown, name, strlen(name));
+    if (*at == SIZE_MAX)
+        return gsi_bad_file(f->source, error, GS_ENAME, "has no tensor %s, which the model has",
+                            shown);
+    const gs_entry *e = gs_source_entry(f->source, *at);
+    if (!gs_entry_readable(e))
+        return gsi_bad_file(f->source, error, GS_EDTYPE, "its tensor %s is of type %s", shown,
+                            e->type);
+    if (e->rank != rank || memcmp(e->shape, shape, (size_t)rank * sizeof *shape) != 0)
+        return gsi_bad_file(f->source, error, GS_ESIZE, "its tensor %s is %s, and the model's %s",
+                            shown, shape_text(is, e->rank, e->shape),
+                            shape_text(wanted, rank, shape));
+    return GS_OK;
+}
+
+gs_status gsi_weights_read(float *out, const gsi_weights_file *f, size_t i, gs_error *error)
+{
+    const gs_store_entry *e = &f->model->entries[i];
+    const bool same = f->ours || (layout_of(f->model, i)->transposed && f->straight);
+    size_t as[4] = {e->rows == 1 ? e->cols : e->rows, e->cols}, at;
+    uint64_t shape[4];
+    const int rank = same ? 2 - (e->rows == 1) : gsi_layout_shape(as, f->model, i);
+    for (int d = 0; d < rank; d++)
+        shape[d] = as[d];
+    gs_status status = look_up(&at, f, e->name, rank, shape, error);
+    if (status != GS_OK)
+        return status;
+    float *raw = gsi_new(&f->ctx->heap, e->rows * e->cols * sizeof *raw);
+    if (!raw)
+        return gsi_bad_file(f->source, error, GS_ENOMEM, "no memory for its tensor %s", e->name);
+    status = read_floats(raw, f, at, error);
+    if (status == GS_OK)
+        layout_in(out, raw, f, i);
+    gsi_free(&f->ctx->heap, raw);
+    return status;
+}
+
+gs_status gsi_weights_read_state(float *out, const gsi_weights_file *f, size_t i, gs_error *error)
+{
+    const gs_state_entry *e = &f->model->state_entries[i];
+    const uint64_t shape[] = {e->count};
+    size_t at;
+    const gs_status status = look_up(&at, f, e->name, 1, shape, error);
+    return status == GS_OK ? read_floats(out, f, at, error) : status;
+}

@@ -1,0 +1,185 @@
+#!/bin/sh
+# What is done with a trained model: eval, predict, generate, export, train --init. Other programs agree:
+# onnxruntime and transformers, where they are installed.
+. tests/support/shell.sh
+gs=$1
+case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+small="--threads 1 --batch 16 --valid-items 40 --quiet"
+
+# 400 images of 8 x 8 with labels 0..9: as in suite_train.sh, each brighter than the one before it.
+python3 - "$tmp" <<'END'
+import random, sys
+random.seed(1)
+folder = sys.argv[1]
+for name, n in ("small", 400), ("other", 30):
+    labels = bytes(i % 10 for i in range(n))
+    pixels = bytes(min(255, 20 * label + random.randrange(40)) for label in labels for _ in range(64))
+    head = lambda *sizes: bytes([0, 0, 8, len(sizes)]) + b"".join(s.to_bytes(4, "big") for s in sizes)
+    open(f"{folder}/{name}-images-idx3-ubyte", "wb").write(head(n, 8, 8) + pixels)
+    open(f"{folder}/{name}-labels-idx1-ubyte", "wb").write(head(n) + labels)
+open(folder + "/tall-images-idx3-ubyte", "wb").write(head(1, 9, 8) + bytes(72))
+END
+images=$tmp/small-images-idx3-ubyte other=$tmp/other-images-idx3-ubyte
+
+run() { "$gs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
+# says CODE MESSAGE COMMAND... : this exit code, this one line on stderr
+says()
+{
+    want=$1 message=$2
+    shift 2
+    run "$@"
+    code=$?
+    sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
+    echo "gradscale $*: exit code $code, wanted $want and: gradscale: $message"
+    cat "$tmp/said"
+    [ $code -eq "$want" ] && [ "$(cat "$tmp/said")" = "gradscale: $message" ]
+}
+value() { sed -n "s/.*\"$1\": \([^,]*\),*/\1/p" "$2" | head -1; }
+
+# ---- models ----
+
+for model in mlp cnn resnet; do
+    case $model in mlp) size="--hidden 32 --steps 400" ;; *) size="--filters 4 --steps 60" ;; esac
+    check "train $model" "$gs" train --model $model $size --data "$images" --lr 0.01 $small \
+        --checkpoint "$tmp/$model" --log "$tmp/$model.jsonl"
+done
+check "train fcn" "$gs" train --model fcn --filters 4 --steps 4 $small --checkpoint "$tmp/fcn"
+cat src/base/*.c >"$tmp/text"
+check "train gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 --data "$tmp/text" \
+    --steps 60 --precision bf16 $small --checkpoint "$tmp/gpt" --log "$tmp/gpt.jsonl"
+
+# ---- eval: the numbers of the validation that the run itself made ----
+
+equals_validation()
+{
+    run eval "$tmp/$1" --json --batch 16 --items 40 --threads 1 || return 1
+    best=$(grep '"event":"valid"' "$tmp/$1.jsonl" | grep '"best":true' | tail -1)
+    cat "$tmp/out"
+    echo "$best"
+    python3 -c '
+import json, sys
+ours, theirs = json.load(open(sys.argv[1])), json.loads(sys.argv[2])
+assert ours["loss"] == theirs["loss"], (ours["loss"], theirs["loss"])
+if "classes" in ours:
+    assert ours["accuracy"] == theirs["accuracy"]
+    assert sum(sum(c["answers"]) for c in ours["classes"]) == ours["items"] == 40
+    assert sum(c["answers"][i] for i, c in enumerate(ours["classes"])) == round(40 * ours["accuracy"])
+' "$tmp/out" "$best"
+}
+for model in mlp cnn resnet gpt; do
+    check "eval $model equals its validation" equals_validation $model
+done
+check "eval fcn" run eval "$tmp/fcn" --items 64
+check "its mean IoU" grep -q '^mean IoU' "$tmp/out"
+check "eval on other data takes all" run eval "$tmp/cnn" --data "$other" --json
+check "30 of them" test "$(value items "$tmp/out")" = 30
+check "eval on other data, with the normalisation of training" sh -c "'$gs' eval '$tmp/mlp' --data '$other' |
+    awk '/^accuracy/ { print; good = \$2 + 0 > 80 } END { exit !good }'"
+check "eval of a file" run eval "$tmp/mlp/best.safetensors" --precision fp32
+check "its matrix" grep -q '^confusion: ' "$tmp/out"
+check "eval of images of another size" says 2 \
+    "--data: tall-images-idx3-ubyte: its labels are not beside it, under a name with labels for images" \
+    eval "$tmp/cnn" --data "$tmp/tall-images-idx3-ubyte"
+check "eval of tokens by a model of images" says 2 \
+    "--data: text: has tokens, and the model was trained on classes" eval "$tmp/cnn" --data "$tmp/text"
+check "eval of no checkpoint" says 2 "text: is not a .npy, .npz or .safetensors file" eval "$tmp/text"
+
+# ---- predict ----
+
+check "predict" run predict "$tmp/cnn" "$other"
+check "a row per image" test "$(wc -l <"$tmp/out")" = 31
+check "its title" sh -c "head -1 '$tmp/out' | grep -qx 'item,rank,class,label,probability'"
+check "in their order" sh -c "'$gs' predict '$tmp/mlp' '$other' | tail -n +2 |
+    awk -F, '\$1 != NR - 1 { exit 1 } { right += \$3 == (NR - 1) % 10 } END { exit !(right > 24) }'"
+check "predict, all classes" run predict "$tmp/cnn" "$other" --top 10 --json
+check "whose probabilities add up" python3 -c '
+import json, sys
+for item in json.load(open(sys.argv[1])):
+    p = [c["probability"] for c in item["classes"]]
+    assert len(p) == 10 and abs(sum(p) - 1) < 1e-9 and p == sorted(p, reverse=True), item' "$tmp/out"
+check "predict of text" run predict "$tmp/gpt" "$tmp/text"
+check "its tokens" grep -q "text,$(wc -c <"$tmp/text")," "$tmp/out"
+check "predict, images of another size" says 2 \
+    "tall-images-idx3-ubyte: its images are 9 x 8 x 1, and the model was trained on 8 x 8 x 1" \
+    predict "$tmp/cnn" "$tmp/tall-images-idx3-ubyte"
+
+# ---- generate ----
+
+check "generate" run generate "$tmp/gpt" --prompt 'int ' --tokens 200 --seed 3 --threads 1
+cp "$tmp/out" "$tmp/first"
+check "200 tokens after the prompt" test "$(wc -c <"$tmp/first")" = 205
+check "the same again, whatever the threads" sh -c "
+    '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 3 --threads 2 | cmp - '$tmp/first'"
+check "the same with other kernels" sh -c "
+    '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 3 --cpu ref | cmp - '$tmp/first'"
+check "another seed" sh -c "! '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 4 | cmp -s - '$tmp/first'"
+stop=$(tail -c +30 "$tmp/first" | head -c 3)
+stops()
+{
+    "$gs" generate "$tmp/gpt" --prompt 'int ' --tokens 200 --seed 3 --stop "$stop" --threads 1 >"$tmp/out" || return 1
+    python3 - "$tmp/first" "$tmp/out" "$stop" <<'END'
+import sys
+whole, cut, stop = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read(), sys.argv[3].encode()
+assert cut == whole[:4 + whole[4:].index(stop)] + b"\n", (whole, cut)
+END
+}
+check "a stop" stops
+check "greedy" sh -c "'$gs' generate '$tmp/gpt' --temperature 0 --tokens 20 --no-prompt --stats 2>'$tmp/err' |
+    cmp - /dev/null; grep -q 'tokens/s' '$tmp/err'"
+check "a prompt of a file" sh -c "printf 'int ' | '$gs' generate '$tmp/gpt' --prompt-file - --tokens 200 --seed 3 | cmp - '$tmp/first'"
+check "no model of text" says 2 "cnn/best.safetensors: cnn is no model of text" generate "$tmp/cnn"
+check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" generate "$tmp/gpt" --stop ''
+
+# ---- export, and back in ----
+
+for model in mlp cnn resnet fcn gpt; do
+    check "export $model" run export "$tmp/$model" "$tmp/$model.onnx"
+    check "export $model to a folder" run export "$tmp/$model" "$tmp/$model-out"
+done
+check "what is exported can be gone on with" "$gs" train --model mlp --hidden 32 --data "$images" --steps 1 --lr 0 \
+    $small --init "$tmp/mlp-out/model.safetensors" --checkpoint "$tmp/again"
+check "with the same weights" sh -c "
+    '$gs' predict '$tmp/mlp' '$other' --precision fp32 >'$tmp/a' && '$gs' predict '$tmp/again' '$other' --precision fp32 |
+    cmp - '$tmp/a'"
+check "--init of another size" says 2 \
+    "gpt-out/model.safetensors: its tensor transformer.wte.weight is [256 32], and the model's [256 64]" \
+    train --model gpt --layers 2 --width 64 --heads 2 --context 64 --data "$tmp/text" $small \
+    --init "$tmp/gpt-out/model.safetensors"
+check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
+    train --model cnn --data "$images" $small --init "$tmp/none"
+check "export to where nothing can be" says 2 "none/x cannot be made: No such file or directory" \
+    export "$tmp/cnn" "$tmp/none/x"
+head -c 2000 "$tmp/cnn/best.safetensors" >"$tmp/cut.safetensors"
+check "a file that is cut" not run eval "$tmp/cut.safetensors"
+printf x | dd of="$tmp/cnn/best.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
+check "a damaged checkpoint" says 2 "cnn/best.safetensors: is damaged: its checksum does not match" eval "$tmp/cnn"
+
+# ---- other programs ----
+
+oracle=python3
+[ -x build/oracle/bin/python ] && oracle=build/oracle/bin/python
+if $oracle -c 'import onnxruntime' 2>/dev/null; then
+    check "train cnn again" "$gs" train --model cnn --filters 4 --data "$images" --steps 60 --lr 0.01 $small --checkpoint "$tmp/cnn2"
+    for model in mlp cnn2 resnet; do
+        "$gs" export "$tmp/$model" "$tmp/$model.onnx"
+        "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
+        check "onnxruntime, $model" $oracle tests/oracle/models.py onnx "$tmp/$model.onnx" "$tmp/$model.json" "$other"
+    done
+else
+    skip onnxruntime "it is not installed (make oracle)"
+fi
+if $oracle -c 'import transformers, torch, onnxruntime' 2>/dev/null; then
+    head -c 60 "$tmp/text" >"$tmp/short"
+    "$gs" predict "$tmp/gpt" "$tmp/short" --precision fp32 --json >"$tmp/short.json"
+    check "transformers and onnxruntime, gpt" $oracle tests/oracle/models.py gpt "$tmp/gpt-out" "$tmp/gpt.onnx" \
+        "$tmp/short" "$(value loss "$tmp/short.json")"
+    theirs=$($oracle tests/oracle/models.py make-gpt "$tmp/hf" "$tmp/short" 2>/dev/null | tail -1)
+    check "--init of transformers' gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 \
+        --data "$tmp/text" --precision fp32 --steps 1 --lr 0 $small --init "$tmp/hf/model.safetensors" --checkpoint "$tmp/tuned"
+    "$gs" predict "$tmp/tuned" "$tmp/short" --json >"$tmp/short.json"
+    check "its loss" python3 -c 'import sys; assert abs(float(sys.argv[1]) - float(sys.argv[2])) < 1e-5, sys.argv' \
+        "$theirs" "$(value loss "$tmp/short.json")"
+else
+    skip transformers "it is not installed (make oracle)"
+fi
+finish
