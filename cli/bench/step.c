@@ -9,6 +9,7 @@
 #include "cli/bench/bench.h"
 #include "cli/core/json.h"
 
+#include "gradscale/gemm.h"
 #include "gradscale/train.h"
 
 #include <math.h>
@@ -223,6 +224,14 @@ static double longer(const bench *b, kind slow, kind fast)
     return (ratio[(b->rounds - 1) / 2] + ratio[b->rounds / 2]) / 2 - 1;
 }
 
+/* Of what a unit for bf16 was to multiply in all steps, what fell back to fma; NaN: there is none. */
+static double fallback_share(const bench *b)
+{
+    gs_unit_use use;
+    gs_context_unit_use(&use, b->ctx);
+    return use.products ? (double)use.fallbacks / (double)use.products : (double)NAN;
+}
+
 /* ---- what is said ---- */
 
 static double op_sum(const bench *b, gs_op op) { return b->ops[op].forward + b->ops[op].backward; }
@@ -350,6 +359,7 @@ static void print_text(const bench *b)
     add_cost(t, "telemetry, whole steps", longer(b, TELEMETRY, ASKED));
     add_cost(t, "recomputation, whole steps", longer(b, ASKED, KEPT));
     add_cost(t, "waiting for the loader", b->data ? b->waited / b->all : (double)NAN);
+    add_cost(t, "bf16 products on fma, of all", fallback_share(b));
     cli_table_print(t, stdout);
     printf("\n");
     t = cli_table_new((const char *const[]){"<memory", ">MB", NULL});
@@ -393,6 +403,7 @@ static void print_json(const bench *b)
     put_double(&j, "gflops", flops / seconds / 1e9);
     put_double(&j, "peak_gflops", b->peak ? flops / b->peak_seconds / 1e9 : (double)NAN);
     put_double(&j, "of_peak", b->peak ? b->peak_seconds / seconds : (double)NAN);
+    put_double(&j, "fallback_share", fallback_share(b));
     put_double(&j, "scaler_share", scaler_share(b));
     put_double(&j, "scaler_longer", longer(b, ASKED, NO_SCALER));
     put_double(&j, "telemetry_share", telemetry_share(b));

@@ -18,10 +18,11 @@ extern "C" {
 #endif
 
 /* Instruction sets, lowest first. The C reference needs none of them. */
-#define GS_CPUS(X)                              \
-    X(AVX2, "avx2")     /* with FMA and F16C */ \
-    X(AVX512, "avx512") /* F, BW, DQ, VL */     \
-    X(NEON, "neon")     /* AArch64 */
+#define GS_CPUS(X)                                      \
+    X(AVX2, "avx2")             /* with FMA and F16C */ \
+    X(AVX512, "avx512")         /* F, BW, DQ, VL */     \
+    X(NEON, "neon")             /* AArch64 */           \
+    X(AVX512BF16, "avx512bf16") /* on top of avx512 */
 
 enum gs_cpu_index {
 #define X(id, name) GS_CPU_INDEX_##id,

@@ -85,6 +85,16 @@ typedef struct gs_gemm {
  */
 GS_API gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *gemm);
 
+/* How products of two bf16 operands were made since the context was created, in products of
+ * micro-panels, where the CPU has a unit for them (avx512bf16). It flushes subnormal numbers, which
+ * the definition does not: products that may meet one fall back to f32 fma. Zeros: there is no
+ * unit, or none of these. */
+typedef struct gs_unit_use {
+    uint64_t products, fallbacks; /* all, and those with fma */
+} gs_unit_use;
+
+GS_API void gs_context_unit_use(gs_unit_use *out, const gs_context *ctx);
+
 #ifdef __cplusplus
 }
 #endif

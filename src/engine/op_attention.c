@@ -43,9 +43,9 @@ typedef struct attention_loop {
 
 static size_t aligned(size_t floats) { return (floats + 15) / 16 * 16; }
 
-static gs_gemm product(size_t m, size_t n, size_t k)
+static gs_gemm product(gs_dtype type, size_t m, size_t n, size_t k)
 {
-    return (gs_gemm){.m = m, .n = n, .k = k, .batch = 1};
+    return (gs_gemm){.m = m, .n = n, .k = k, .batch = 1, .a.dtype = type, .b.dtype = type};
 }
 
 static gs_matrix matrix(const void *data, gs_dtype dtype, size_t stride, int transposed)
@@ -61,8 +61,10 @@ static gs_matrix_out result(void *data, gs_dtype dtype, size_t stride)
 static layout lay_out(const attention_loop *l)
 {
     const size_t tile = aligned(ROWS * l->time), sums = aligned(l->time * l->d);
-    const gs_gemm wide = product(ROWS, l->time, l->d), deep = product(l->time, l->d, ROWS);
-    const gs_gemm thin = product(ROWS, l->d, l->time);
+    const gs_dtype type = l->qkv->dtype;
+    const gs_gemm wide = product(type, ROWS, l->time, l->d);
+    const gs_gemm deep = product(type, l->time, l->d, ROWS);
+    const gs_gemm thin = product(type, ROWS, l->d, l->time);
     size_t gemm = gsi_gemm_workspace(l->t->ctx, &wide);
     const size_t other[] = {gsi_gemm_workspace(l->t->ctx, &deep),
                             gsi_gemm_workspace(l->t->ctx, &thin)};
@@ -97,11 +99,11 @@ static void *grad_part(const attention_loop *l, size_t b, size_t h, size_t which
 /* p for queries [q0, q0 + rows), each over its past, zero after it. s and p are [rows][n]. */
 static void weights(const attention_loop *l, size_t b, size_t h, size_t q0, size_t rows, float *f)
 {
-    const gs_context *ctx = l->t->ctx;
+    gs_context *ctx = l->t->ctx;
     const gs_dtype type = l->qkv->dtype;
     const size_t n = q0 + rows, stride = 3 * l->heads * l->d;
     float *s = f + l->at.s;
-    gs_gemm g = product(rows, n, l->d);
+    gs_gemm g = product(type, rows, n, l->d);
     g.a = matrix(part(l, b, h, 0, q0), type, stride, 0);
     g.b = matrix(part(l, b, h, 1, 0), type, stride, 1);
     g.c = result(s, GS_F32, n);
@@ -116,7 +118,7 @@ static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
     for (size_t q0 = 0; q0 < l->time; q0 += ROWS) {
         const size_t rows = l->time - q0 < ROWS ? l->time - q0 : ROWS, n = q0 + rows;
         weights(l, b, h, q0, rows, f);
-        gs_gemm g = product(rows, l->d, n);
+        gs_gemm g = product(type, rows, l->d, n);
         g.a = matrix(f + l->at.p, type, n, 0);
         g.b = matrix(part(l, b, h, 2, 0), type, 3 * c, 0);
         char *out = gsi_node_of(l->out)->data;
@@ -146,7 +148,7 @@ static void store_sums(const attention_loop *l, const float *sums, size_t b, siz
 
 static void backward_head(const attention_loop *l, size_t b, size_t h, float *f, gs_stats *stats)
 {
-    const gs_context *ctx = l->t->ctx;
+    gs_context *ctx = l->t->ctx;
     const gs_dtype type = l->qkv->dtype;
     const size_t c = l->heads * l->d, stride = 3 * c;
     float *dk = f + l->at.dk, *dv = f + l->at.dv, *gemm = f + l->at.gemm;
@@ -157,14 +159,14 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         const void *dout = gsi_at(l->out->grad, type, (b * l->time + q0) * c + h * l->d);
         weights(l, b, h, q0, rows, f);
 
-        gs_gemm g = product(n, l->d, rows); /* dv += p^T do */
+        gs_gemm g = product(type, n, l->d, rows); /* dv += p^T do */
         g.a = matrix(f + l->at.p, type, n, 1);
         g.b = matrix(dout, type, c, 0);
         g.c = result(dv, GS_F32, l->d);
         g.beta = beta;
         gsi_gemm_serial(ctx, &g, gemm);
 
-        g = product(rows, n, l->d); /* dp = do v^T */
+        g = product(type, rows, n, l->d); /* dp = do v^T */
         g.a = matrix(dout, type, c, 0);
         g.b = matrix(part(l, b, h, 2, 0), type, stride, 1);
         g.c = result(f + l->at.dp, GS_F32, n);
@@ -172,14 +174,14 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, float *f,
         l->t->rows->attend_backward((gsi_out){f + l->at.p, type, NULL}, f + l->at.dp,
                                     (gsi_in){f + l->at.p, type}, rows, n, q0, l->scale);
 
-        g = product(rows, l->d, n); /* dq = ds k */
+        g = product(type, rows, l->d, n); /* dq = ds k */
         g.a = matrix(f + l->at.p, type, n, 0);
         g.b = matrix(part(l, b, h, 1, 0), type, stride, 0);
         g.c = result(grad_part(l, b, h, 0, q0), type, stride);
         g.stats = stats;
         gsi_gemm_serial(ctx, &g, gemm);
 
-        g = product(n, l->d, rows); /* dk += ds^T q */
+        g = product(type, n, l->d, rows); /* dk += ds^T q */
         g.a = matrix(f + l->at.p, type, n, 1);
         g.b = matrix(part(l, b, h, 0, q0), type, stride, 0);
         g.c = result(dk, GS_F32, l->d);

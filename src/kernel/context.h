@@ -3,6 +3,10 @@
 
 #include "kernel/dispatch.h"
 
+#ifndef GSI_WITHOUT_ENGINE
+#include <stdatomic.h>
+#endif
+
 struct gs_context {
     gsi_heap heap;
     gsi_kernels kernels;
@@ -12,6 +16,9 @@ struct gs_context {
     size_t workers;    /* bodies of a loop that may run at once: what needs scratch for each */
     gsi_arena scratch; /* partial results of a pass */
     gs_error error;
+#ifndef GSI_WITHOUT_ENGINE
+    atomic_ullong pairs, exact_pairs; /* see gs_context_unit_use */
+#endif
 };
 
 /* ---- what every pass checks before it touches anything; each leaves an error message ---- */

@@ -133,7 +133,7 @@ the kernels and threads in use, and the number formats with their limits.
 options:
   --help       show this text
   --threads N  threads to use; 0: one per CPU (default 0)
-  --cpu auto|ref|avx2|avx512|neon
+  --cpu auto|ref|avx2|avx512|neon|avx512bf16
                the highest instruction set to use (default auto)
   --json       print JSON; its schema is in doc/json-info.md
 END
@@ -177,10 +177,10 @@ for bad in x 1x nan inf -inf 1e999 ' 1' 0x 1,5; do
 done
 check "negative number" refuses '--seconds must be from 0 to 86400, not -1' \
     bench kernels --seconds -1
-check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon, not 'avx'" info --cpu avx
-check "empty item of a choice" refuses '--cpu needs a value (auto|ref|avx2|avx512|neon), not an empty one' \
+check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'avx'" info --cpu avx
+check "empty item of a choice" refuses '--cpu needs a value (auto|ref|avx2|avx512|neon|avx512bf16), not an empty one' \
     info --cpu ''
-check "part of the list of choices" refuses "--cpu is one of auto|ref|avx2|avx512|neon, not 'auto|ref'" \
+check "part of the list of choices" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'auto|ref'" \
     info --cpu 'auto|ref'
 
 # ---- hostile words ----
@@ -239,7 +239,7 @@ if [ -n "$cpu" ] && [ "$("$gs" info | grep -c 'no limit')" = 1 ] && [ "$(nproc)"
 else
     skip "info, bound to a CPU" "needs taskset and two CPUs without a limit"
 fi
-for flag in avx2 avx512 neon; do
+for flag in avx2 avx512 neon avx512bf16; do
     if "$gs" info | grep -qE "^detected.* $flag( |\$)"; then
         check "info --cpu $flag" prints "^kernels +$flag\$" info --cpu $flag
     else
@@ -265,6 +265,7 @@ check "bench step, memory" prints '^half_copies +1.34$' bench step $step
 check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step --json
 check "bench step --json is JSON" is_json "$tmp/out"
 check "bench step --json, operations" grep -q '"cross_entropy": {$' "$tmp/out"
+check "bench step --json, a unit for bf16" grep -Eq '"fallback_share": (null|[0-9.e-]+),$' "$tmp/out"
 check "bench step --json, telemetry" grep -Eq '"telemetry_share": [-0-9.e]+,$' "$tmp/out"
 check "bench step --json, all with telemetry" prints '"telemetry_share": null,$' bench step $step \
     --telemetry --json

@@ -81,6 +81,7 @@ absent()
     case $1 in
     */*avx2.[ch]) ! grep -qw avx2 /proc/cpuinfo ;;
     */*avx512.[ch]) ! grep -qw avx512bw /proc/cpuinfo ;;
+    */avx512bf16.c) ! grep -qw avx512_bf16 /proc/cpuinfo ;;
     *) false ;;
     esac
 }

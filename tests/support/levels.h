@@ -6,16 +6,16 @@
 
 #include "gradscale/exponents.h"
 
-/* Those of gs_cpu_detect(). One that this build has kernels for and this CPU lacks is a skip, named
- * once per suite. */
-static inline unsigned cpu_levels(void)
+/* Those of `levels` that this build has kernels for and gs_cpu_detect() finds. One that this CPU
+ * lacks is a skip, named once per suite. */
+static inline unsigned levels_among(unsigned levels)
 {
 #if defined(__x86_64__)
-    const unsigned built = GS_CPU_AVX2 | GS_CPU_AVX512;
+    const unsigned built = levels & (GS_CPU_AVX2 | GS_CPU_AVX512 | GS_CPU_AVX512BF16);
 #elif defined(__aarch64__)
-    const unsigned built = GS_CPU_NEON;
+    const unsigned built = levels & GS_CPU_NEON;
 #else
-    const unsigned built = 0;
+    const unsigned built = levels & 0;
 #endif
     static unsigned named;
     const unsigned have = gs_cpu_detect(), absent = built & ~have & ~named;
@@ -23,7 +23,17 @@ static inline unsigned cpu_levels(void)
     for (unsigned cpu = 1; cpu <= absent; cpu <<= 1)
         if (absent & cpu)
             test_skip_part(gs_cpu_name(cpu), "this CPU has no such instructions");
-    return have;
+    return have & built;
+}
+
+/* Every family has kernels for these, matrix products for one more. */
+static inline unsigned cpu_levels(void) { return levels_among(~(unsigned)GS_CPU_AVX512BF16); }
+static inline unsigned gemm_levels(void) { return levels_among(~0u); }
+
+/* A level, and those it stands on. */
+static inline unsigned level_cpus(unsigned flag)
+{
+    return flag == GS_CPU_AVX512BF16 ? flag | GS_CPU_AVX512 : flag;
 }
 
 #endif

@@ -41,6 +41,7 @@
     X(gs_matrix, 64)             \
     X(gs_matrix_out, 32)         \
     X(gs_gemm, 224)              \
+    X(gs_unit_use, 16)           \
     X(gs_entry, 120)             \
     X(gs_log_step, 112)          \
     X(gs_log_pair, 24)           \

@@ -11,7 +11,7 @@ static void test_complete(void)
 {
     for (unsigned cpu = 0; cpu < 1u << GS_CPU_COUNT; cpu++) {
         gsi_kernels k;
-        if ((cpu_levels() & cpu) != cpu)
+        if ((gemm_levels() & cpu) != cpu)
             continue;
         gsi_kernels_init(&k, cpu);
 #define X(name, family, from, to) CHECK(k.pass.GSI_SLOT_##family(from, to) != NULL);
@@ -49,6 +49,22 @@ static void test_levels(void)
     CHECK(!differs(&one.optim, &below.optim, sizeof one.optim));
 }
 
+/* One entry of one family is for pairs of bf16, on top of AVX-512 and not without it. */
+static void test_bf16(void)
+{
+    gsi_kernels all, without;
+    if (!(gemm_levels() & GS_CPU_AVX512BF16))
+        SKIP("this CPU has no unit for bf16");
+    gsi_kernels_init(&all, GS_CPU_AVX512 | GS_CPU_AVX512BF16);
+    gsi_kernels_init(&without, GS_CPU_AVX512);
+    CHECK(all.gemm[GS_BF16][GS_BF16]->cpu == GS_CPU_AVX512BF16);
+    all.gemm[GS_BF16][GS_BF16] = without.gemm[GS_BF16][GS_BF16];
+    CHECK(!differs(&all, &without, sizeof all));
+    gsi_kernels_init(&all, GS_CPU_AVX512BF16);
+    gsi_kernels_init(&without, 0);
+    CHECK(!differs(&all, &without, sizeof all));
+}
+
 static void test_mask(void)
 {
     gs_context *ctx;
@@ -61,4 +77,5 @@ static void test_mask(void)
     gs_context_free(ctx);
 }
 
-TESTS({"complete", test_complete}, {"levels", test_levels}, {"mask", test_mask})
+TESTS({"complete", test_complete}, {"levels", test_levels}, {"bf16", test_bf16},
+      {"mask", test_mask})

@@ -4,6 +4,7 @@
  * rows untouched; counts. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "levels.h"
+#include "pairs.h"
 #include "test.h"
 
 #include "kernel/fpenv.h"
@@ -115,14 +116,14 @@ static size_t machine_count;
 
 static void open_machines(void)
 {
-    const unsigned have = cpu_levels();
+    const unsigned have = gemm_levels();
     unsigned sets[GS_CPU_COUNT + 1] = {0}, n = 1;
     if (machine_count)
         return;
     open_rooms();
     for (unsigned flag = 1; flag < 1u << GS_CPU_COUNT; flag <<= 1)
         if (have & flag)
-            sets[n++] = flag;
+            sets[n++] = level_cpus(flag);
     for (unsigned i = 0; i < n; i++)
         for (unsigned threads = 1; threads <= 4; threads += i + 1 == n ? 1 : 2) {
             machine *x = &machines[machine_count++];
@@ -130,8 +131,15 @@ static void open_machines(void)
                 .size = sizeof config, .threads = threads, .without_cpu = ~sets[i]};
             *x = (machine){.cpu = sets[i], .threads = threads};
             CHECK(gs_context_create(&x->ctx, &config, NULL) == GS_OK);
-            CHECK(x->ctx->kernels.gemm[GS_F16][GS_F32]->cpu == sets[i]);
+            CHECK((x->ctx->kernels.gemm[GS_BF16][GS_BF16]->cpu & sets[i]) || sets[i] == 0);
         }
+    for (unsigned threads = 1; threads <= 2; threads++) { /* a unit for bf16, on any machine */
+        machine *x = &machines[machine_count++];
+        const gs_config config = {.size = sizeof config, .threads = threads, .without_cpu = ~0u};
+        *x = (machine){.cpu = ~0u, .threads = threads};
+        CHECK(gs_context_create(&x->ctx, &config, NULL) == GS_OK);
+        pairs_use(x->ctx);
+    }
 }
 
 /* ---- one product ---- */
@@ -663,7 +671,7 @@ static void test_serial(void)
         const size_t m = 1 + below(wide ? GSI_SKINNY_ROWS + 1 : tall),
                      n = 1 + below(wide ? 5000 : 60);
         product p = draw_product(m, n, 1 + below(500), 1 + below(3), LARGE);
-        const gs_context *ctx = machines[i % machine_count].ctx;
+        gs_context *const ctx = machines[i % machine_count].ctx;
         gs_gemm larger = p.g;
         larger.m += below(60);
         larger.n += below(60);

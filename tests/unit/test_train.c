@@ -14,10 +14,15 @@ static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half)
 {
     static const struct {
         unsigned without_cpu, threads;
-    } ways[] = {{~0u, 1}, {~0u, 4}, {~(unsigned)GS_CPU_AVX2, 1}, {~(unsigned)GS_CPU_AVX2, 4},
-                {0, 1},   {0, 4}};
+    } ways[] = {{~0u, 1},
+                {~0u, 4},
+                {~(unsigned)GS_CPU_AVX2, 1},
+                {~(unsigned)GS_CPU_AVX2, 4},
+                {(unsigned)GS_CPU_AVX512BF16, 1},
+                {0, 1},
+                {0, 4}};
     enum { STEPS = 20 };
-    cpu_levels();
+    gemm_levels();
     job first = {0};
     double loss = 0;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {

@@ -9,6 +9,7 @@
 #define MR           6
 #define NR           16
 #define A_LD         6
+#define DEPTH        1
 #define SKINNY_MR    4
 #define SKINNY_WIDE  1
 #define STEP         8

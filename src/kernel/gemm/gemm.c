@@ -1,6 +1,7 @@
 /* gs_gemm_run: tiles over threads, or blocks of k where there are too few tiles. */
 #include "kernel/context.h"
 #include "kernel/fpenv.h"
+#include "kernel/gemm/plan.h"
 
 #include <stdatomic.h>
 
@@ -53,6 +54,7 @@ static grid choose_grid(const gsi_gemm_isa *isa, const gs_gemm *g, size_t worker
 }
 
 typedef struct job {
+    gs_context *ctx;
     const gsi_gemm_isa *isa;
     const gs_gemm *g;
     grid grid;
@@ -62,6 +64,14 @@ typedef struct job {
     atomic_ullong inf, nan, zero, subnormal, underflow;
     atomic_uint amax;
 } job;
+
+static void add_pairs(job *j, const gsi_pair_counts *c)
+{
+    if (c->all > 0) {
+        atomic_fetch_add(&j->ctx->pairs, c->all);
+        atomic_fetch_add(&j->ctx->exact_pairs, c->exact);
+    }
+}
 
 /* Whole numbers and a maximum: the order does not matter. */
 static void add_counts(job *j, const gsi_counts *c)
@@ -81,6 +91,7 @@ static void work(void *arg, size_t worker)
     job *const j = arg;
     const grid *x = &j->grid;
     gsi_counts counts = {0};
+    gsi_pair_counts pairs = {0};
     const uint64_t env = gsi_fpenv_enter();
     for (;;) {
         const size_t i = atomic_fetch_add(&j->next, 1);
@@ -94,9 +105,10 @@ static void work(void *arg, size_t worker)
                                .n = gsi_min_size(x->n, j->g->n - j0),
                                .end = gsi_blocks(j->g)};
         gsi_tile_run(j->isa, j->g, tile, j->workspace + worker * j->workspace_each,
-                     j->g->stats ? &counts : NULL);
+                     j->g->stats ? &counts : NULL, &pairs);
     }
     gsi_fpenv_leave(env);
+    add_pairs(j, &pairs);
     if (j->g->stats)
         add_counts(j, &counts);
 }
@@ -115,22 +127,29 @@ static void report(const job *j)
     gs_stats_merge(j->g->stats, &one);
 }
 
+/* That of f32 takes operands of any types. */
+static const gsi_gemm_isa *isa_of_any(const gs_context *ctx)
+{
+    return ctx->kernels.gemm[GS_F32][GS_F32];
+}
+
 /* Without a k there is neither a nor b, and their types may be anything. */
 static const gsi_gemm_isa *isa_of(const gs_context *ctx, const gs_gemm *g)
 {
-    return g->k > 0 ? ctx->kernels.gemm[g->a.dtype][g->b.dtype] : ctx->kernels.gemm[GS_F32][GS_F32];
+    return g->k > 0 ? ctx->kernels.gemm[g->a.dtype][g->b.dtype] : isa_of_any(ctx);
 }
 
-static void init_job(job *j, const gs_context *ctx, const gs_gemm *g, size_t workers)
+static void init_job(job *j, gs_context *ctx, const gs_gemm *g, size_t workers)
 {
     const gsi_gemm_isa *isa = isa_of(ctx, g);
-    *j = (job){.isa = isa, .g = g, .grid = choose_grid(isa, g, workers)};
+    if (isa->pairs && gsi_is_skinny(isa_of_any(ctx), g, g->m)) /* memory bounds it */
+        isa = isa_of_any(ctx);
+    *j = (job){.ctx = ctx, .isa = isa, .g = g, .grid = choose_grid(isa, g, workers)};
     j->workspace_each = gsi_tile_workspace(isa, g, j->grid.m, j->grid.n);
 }
 
-size_t gsi_gemm_workspace(const gs_context *ctx, const gs_gemm *g)
+static size_t workspace_of(const gsi_gemm_isa *isa, const gs_gemm *g)
 {
-    const gsi_gemm_isa *isa = isa_of(ctx, g);
     const size_t of_tiles = gsi_tile_workspace(isa, g, gsi_min_size(g->m, isa->tile_m),
                                                gsi_min_size(g->n, isa->tile_n));
     const size_t of_runs = gsi_tile_workspace(isa, g, gsi_min_size(g->m, GSI_SKINNY_ROWS),
@@ -138,7 +157,14 @@ size_t gsi_gemm_workspace(const gs_context *ctx, const gs_gemm *g)
     return gsi_max_size(of_tiles, of_runs); /* a smaller product may be skinny */
 }
 
-void gsi_gemm_serial(const gs_context *ctx, const gs_gemm *g, float *workspace)
+size_t gsi_gemm_workspace(const gs_context *ctx, const gs_gemm *g)
+{
+    const gsi_gemm_isa *isa = isa_of(ctx, g);
+    const size_t all = workspace_of(isa, g);
+    return isa->pairs ? gsi_max_size(all, workspace_of(isa_of_any(ctx), g)) : all;
+}
+
+void gsi_gemm_serial(gs_context *ctx, const gs_gemm *g, float *workspace)
 {
     job j;
     if (g->m == 0 || g->n == 0)
@@ -193,6 +219,7 @@ static void multiply_blocks(void *arg, size_t worker)
 {
     split *const s = arg;
     const gs_gemm *g = s->j->g;
+    gsi_pair_counts pairs = {0};
     const uint64_t env = gsi_fpenv_enter();
     for (;;) {
         const size_t slot = atomic_fetch_add(&s->next_block, 1), block = s->first + slot;
@@ -200,9 +227,10 @@ static void multiply_blocks(void *arg, size_t worker)
             break;
         const gsi_tile tile = {.z = slot, .m = g->m, .n = g->n, .block = block, .end = block + 1};
         gsi_tile_run(s->j->isa, &s->of_block, tile, s->j->workspace + worker * s->j->workspace_each,
-                     NULL);
+                     NULL, &pairs);
     }
     gsi_fpenv_leave(env);
+    add_pairs(s->j, &pairs);
 }
 
 static void add_floats(float *sum, const float *x, size_t n)
@@ -286,7 +314,7 @@ static gs_status run_split(gs_context *ctx, job *j, size_t workers)
     return GS_OK;
 }
 
-static gs_status rutile_ns(gs_context *ctx, job *j, size_t workers)
+static gs_status run_tiles(gs_context *ctx, job *j, size_t workers)
 {
     workers = gsi_min_size(workers, j->grid.tiles);
     j->workspace = gsi_arena_new(&ctx->scratch, workers, j->workspace_each * sizeof *j->workspace);
@@ -311,7 +339,7 @@ gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *g)
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     init_job(&j, ctx, g, workers);
     const gs_status ran =
-        is_split(&j, workers) ? run_split(ctx, &j, workers) : rutile_ns(ctx, &j, workers);
+        is_split(&j, workers) ? run_split(ctx, &j, workers) : run_tiles(ctx, &j, workers);
     gsi_arena_reset(&ctx->scratch, mark);
     if (ran != GS_OK)
         return gsi_fail(&ctx->error, ran, "no memory for a product of %zu by %zu by %zu", g->m,
@@ -319,4 +347,13 @@ gs_status gs_gemm_run(gs_context *ctx, const gs_gemm *g)
     if (g->stats)
         report(&j);
     return GS_OK;
+}
+
+void gs_context_unit_use(gs_unit_use *out, const gs_context *ctx)
+{
+    *out = (gs_unit_use){0};
+    if (ctx) {
+        out->products = atomic_load(&ctx->pairs);
+        out->fallbacks = atomic_load(&ctx->exact_pairs);
+    }
 }

@@ -76,11 +76,12 @@ static clipped clip_row(const gs_matrix *of, const origin *o, size_t ky)
 
 /* It goes by runs of memory: what a tap reads, or, where channels are few, a row of the filter, of
  * which an image's edge may cut off a part. */
-void gsi_pack_im2col(const gsi_gemm_isa *isa, float *dst, size_t row_step, size_t line_step,
+void gsi_pack_im2col(const gsi_gemm_isa *isa, void *dst, size_t row_step, size_t line_step,
                      const gs_matrix *x, const void *data, size_t i, size_t m, size_t j, size_t n)
 {
     enum { AT_ONCE = 32 };
     const gs_im2col *p = x->im2col;
+    const size_t line = GSI_LINE * gsi_depth(isa), size = sizeof(float) / gsi_depth(isa);
     const size_t taps = p->dgrad || p->c >= GSI_LINE ? 1 : p->kw, run = taps * p->c;
     origin origins[AT_ONCE];
     const void *at[AT_ONCE];
@@ -92,9 +93,10 @@ void gsi_pack_im2col(const gsi_gemm_isa *isa, float *dst, size_t row_step, size_
             const size_t tap = number * taps, ky = tap / p->kw, kx = tap % p->kw;
             if (from == 0 || done == 0)
                 find_taps(at, x, origins, rows, ky, kx, taps);
-            take = gsi_min_size(GSI_LINE - done % GSI_LINE, n - done);
+            take = gsi_min_size(line - done % line, n - done);
             take = gsi_min_size(take, run - from);
-            float *const out = dst + r0 * row_step + done / GSI_LINE * line_step + done % GSI_LINE;
+            char *const out =
+                (char *)dst + (r0 * row_step + done / line * line_step + done % line) * size;
             isa->gather(out, row_step, at, from, x->dtype, rows, take);
             for (size_t r = 0; r < rows && taps > 1; r++) {
                 if (at[r])
@@ -103,8 +105,8 @@ void gsi_pack_im2col(const gsi_gemm_isa *isa, float *dst, size_t row_step, size_
                 const size_t begin = gsi_max_size(edge.begin, from);
                 const size_t end = gsi_min_size(edge.end, from + take);
                 if (begin < end)
-                    isa->gather(out + r * row_step + begin - from, 0, &edge.at, begin - edge.begin,
-                                x->dtype, 1, end - begin);
+                    isa->gather(out + (r * row_step + begin - from) * size, 0, &edge.at,
+                                begin - edge.begin, x->dtype, 1, end - begin);
             }
             from += take;
             if (from == run) {

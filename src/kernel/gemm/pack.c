@@ -10,7 +10,7 @@ static void pack_columns(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x
 {
     for (size_t r = 0; r < k; r += ABREAST)
         for (size_t c = 0; c < m; c += height)
-            isa->copy(dst + c / height * gsi_panel_size(isa) + r * isa->a_ld, isa->a_ld,
+            isa->copy(dst + c / height * gsi_a_size(isa, true) + r * isa->a_ld, isa->a_ld,
                       gsi_at(data, x->dtype, (k0 + r) * x->stride + i + c), x->stride, x->dtype,
                       gsi_min_size(k - r, ABREAST), gsi_min_size(m - c, height), isa->a_ld);
 }
@@ -25,9 +25,11 @@ static void pack_rows(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, c
 }
 
 void gsi_pack_a(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t i,
-                size_t m, size_t height, size_t k0, size_t k)
+                size_t m, size_t height, size_t k0, size_t k, uint32_t *least)
 {
-    if (x->im2col)
+    if (isa->pairs)
+        gsi_pack_a_pairs(isa, (uint32_t *)dst, x, data, i, m, height, k0, k, least);
+    else if (x->im2col)
         gsi_pack_im2col(isa, dst, GSI_LINE, isa->mr * GSI_LINE, x, data, i, m, k0, k);
     else if (x->transposed)
         pack_columns(isa, dst, x, data, i, m, height, k0, k);
@@ -48,11 +50,13 @@ void gsi_pack_skinny(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, co
 }
 
 void gsi_pack_b(const gsi_gemm_isa *isa, float *dst, const gs_matrix *x, const void *data, size_t j,
-                size_t n, size_t k0, size_t k)
+                size_t n, size_t k0, size_t k, uint32_t *least)
 {
     const size_t nr = isa->nr;
     gsi_copy_fn *copy = isa->copy;
-    if (x->im2col) {
+    if (isa->pairs) {
+        gsi_pack_b_pairs(isa, (uint32_t *)dst, x, data, j, n, k0, k, least);
+    } else if (x->im2col) {
         gsi_pack_im2col(isa, dst, nr, GSI_LINE, x, data, k0, k, j, n);
         for (size_t r = 0; n < nr && r < k; r++) /* what is multiplied in vain should be quick */
             memset(dst + r * nr + n, 0, (nr - n) * sizeof *dst);

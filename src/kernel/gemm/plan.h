@@ -14,7 +14,8 @@ typedef struct gsi_plan {
     size_t strips;         /* of NR columns whose sums are kept: all, if one is come back to */
     size_t l2_shift;       /* 16 >> l2_shift lines of b are prefetched to L2 every 16 k */
     size_t b_parts;        /* of so many lines in a panel of b in memory */
-    size_t a, b, sums, bias; /* floats */
+    size_t a, b, sums, bias; /* words */
+    size_t a_least, b_least; /* of pairs: one per panel */
 } gsi_plan;
 
 /* A tile, where its data are, and its workspace. */
@@ -26,6 +27,8 @@ typedef struct gsi_job {
     const void *a_data, *b_data; /* of the matrix of the batch */
     float *a, *b, *sums, *bias;  /* packed; [strips][panels][MR][NR]; as f32 */
     float *last_sums;            /* those of the last block, [MR][NR]: they stay in L1 */
+    uint32_t *a_least, *b_least; /* of pairs, as a and b are packed */
+    gsi_pair_counts *pairs;
     gsi_epilogue epilogue;
 } gsi_job;
 

@@ -20,12 +20,12 @@ static void copy(float *dst, size_t dst_stride, const void *src, size_t src_stri
             dst[r * dst_stride + c] = c < cols ? widen(src, r * src_stride + c, type) : 0;
 }
 
-static void gather(float *dst, size_t dst_stride, const void *const *src, size_t at, gs_dtype type,
+static void gather(void *dst, size_t dst_stride, const void *const *src, size_t at, gs_dtype type,
                    size_t rows, size_t n)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < n; c++)
-            dst[r * dst_stride + c] = src[r] ? widen(src[r], at + c, type) : 0;
+            ((float *)dst)[r * dst_stride + c] = src[r] ? widen(src[r], at + c, type) : 0;
 }
 
 static void transpose(float *dst, size_t dst_stride, const void *src, size_t src_stride,

@@ -46,7 +46,7 @@ static gsi_plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, s
     p.height = nn ? isa->skinny_mr : gsi_ceil_div(m, p.panels); /* else as alike as can be */
     p.in_place = is_in_place(isa, g, m, n);
     p.group = g->a.transposed && !p.in_place ? GSI_GROUP : 1;
-    const size_t budget = isa->l2_budget / gsi_panel_size(isa);
+    const size_t budget = isa->l2_budget / gsi_a_size(isa, true);
     /* more where b is transposed and there is room: else each row of b is a page */
     p.kc_blocks =
         g->b.transposed ? gsi_max_size(budget / p.panels, isa->kc_blocks) : isa->kc_blocks;
@@ -56,10 +56,14 @@ static gsi_plan make_plan(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, s
     for (p.l2_shift = 2; p.l2_shift > 0 && (16 >> p.l2_shift) * p.mc_panels < isa->nr;)
         p.l2_shift--;
     p.b_parts = gsi_ceil_div(isa->nr, g->b.transposed ? 16 : GSI_ALIGN / gsi_size_of(g->b.dtype))
-                << p.l2_shift;
+                << (g->b.transposed ? p.l2_shift : p.l2_shift + gsi_depth(isa) - 1);
     p.strips = p.kc_blocks == blocks && !nn ? 1 : strips;
-    p.a = gsi_min_size(gsi_max_size(p.panels, skinny) * blocks, budget) * gsi_panel_size(isa);
-    p.b = (passes == 1 ? 1 : strips * p.kc_blocks) * isa->nr * GSI_KC;
+    const size_t a = gsi_min_size(gsi_max_size(p.panels, skinny) * blocks, budget);
+    const size_t b = passes == 1 ? 1 : strips * p.kc_blocks;
+    p.a = a * gsi_a_size(isa, true);
+    p.b = b * gsi_b_size(isa);
+    p.a_least = isa->pairs ? a : 0;
+    p.b_least = isa->pairs ? b : 0;
     p.sums = gsi_max_size(p.strips * p.panels, 2 * strips * skinny) * isa->mr * isa->nr;
     p.bias = gsi_ceil_div(gsi_max_size(m, n), isa->nr) * isa->nr;
     return p;
@@ -69,7 +73,8 @@ size_t gsi_tile_workspace(const gsi_gemm_isa *isa, const gs_gemm *g, size_t m, s
 {
     const gsi_plan p = make_plan(isa, g, m, n, gsi_blocks(g));
     const size_t line = GSI_ALIGN / sizeof(float);
-    return gsi_ceil_div(p.a + p.b + p.sums + p.bias + isa->mr * isa->nr, line) * line;
+    const size_t all = p.a + p.b + p.sums + p.bias + isa->mr * isa->nr + p.a_least + p.b_least;
+    return gsi_ceil_div(all, line) * line;
 }
 
 /* ---- the epilogue ---- */
@@ -133,7 +138,8 @@ typedef struct macro {
     gsi_position next; /* panel of b, and where it is packed */
     float *next_b;
     float *a;      /* packed panels, from panel at.mc on */
-    size_t a_size; /* floats of one */
+    size_t a_size; /* words of one */
+    uint32_t *a_least, *b_least;
     bool pack_a;
     float *sums;      /* [panels][MR][NR] of the strip */
     size_t c0;        /* element of c of the tile's first row */
@@ -146,23 +152,26 @@ static macro macro_at(const gsi_job *r, const gsi_position *at)
     const gs_gemm *g = r->g;
     const gsi_position next = next_panel(r, *at);
     const size_t k0 = at->block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
-    const size_t a_size = g->a.transposed ? gsi_panel_size(isa) : isa->mr * GSI_KC;
+    const size_t a_size = gsi_a_size(isa, g->a.transposed), b_size = gsi_b_size(isa);
+    const size_t a_number = (at->block - at->chunk) * r->p.mc_panels, b_number = number_of_b(r, at);
     const size_t strip = r->p.strips == 1 ? 0 : at->j / isa->nr;
     return (macro){
         .k0 = k0,
         .k = k,
         .n = gsi_min_size(r->t.n - at->j, isa->nr),
         .last = at->block + 1 == r->t.end,
-        .b = packed_b(r, at),
+        .b = r->b + b_number * b_size,
         .next = next,
-        .next_b = next.j < r->t.n ? packed_b(r, &next) : r->b,
-        .a = r->a + (at->block - at->chunk) * r->p.mc_panels * a_size,
+        .next_b = r->b + (next.j < r->t.n ? number_of_b(r, &next) * b_size : 0),
+        .a = r->a + a_number * a_size,
         .a_size = a_size,
+        .a_least = r->a_least + a_number,
+        .b_least = r->b_least + b_number,
         /* The last columns of a skinny product want a in another layout than those before. */
         .pack_a = k > 0 && !r->p.in_place && (at->j == 0 || gsi_is_skinny(isa, g, r->t.m)),
         .sums = r->sums + strip * r->p.panels * isa->mr * isa->nr + at->j % isa->nr,
         .c0 = r->t.z * g->c.batch_stride + r->t.i0 * g->c.stride + r->t.j0 + at->j,
-        .c_advance = isa->nr * gsi_size_of(g->c.dtype) * 16 / gsi_max_size(k, 16),
+        .c_advance = isa->nr * gsi_size_of(g->c.dtype) * 16 / gsi_max_size(gsi_words(isa, k), 16),
     };
 }
 
@@ -177,8 +186,23 @@ static const float *panel_of_a(const gsi_job *r, const macro *x, size_t mc, size
     if (x->pack_a && (p - mc) % r->p.group == 0)
         gsi_pack_a(r->isa, packed, a, r->a_data, i,
                    gsi_min_size(r->t.m - p * r->p.height, group * r->p.height), r->p.height, x->k0,
-                   x->k);
+                   x->k, x->a_least + (p - mc));
     return packed;
+}
+
+/* The micro-kernel for panel p of a; of pairs the unit's, if it makes them as defined. */
+static inline gsi_micro_fn *micro_for(const gsi_job *r, const macro *x, size_t p)
+{
+    const gsi_gemm_isa *isa = r->isa;
+    const bool columns = r->g->a.transposed;
+    if (isa->pairs && x->k > 0) {
+        r->pairs->all++;
+        if (!gsi_pairs_fit(x->a_least[p], *x->b_least)) {
+            r->pairs->exact++;
+            return columns ? isa->pairs->exact_columns : isa->pairs->exact_rows;
+        }
+    }
+    return columns ? isa->micro_columns : isa->micro_rows;
 }
 
 /* To L1, a or c; to L2, b. */
@@ -201,12 +225,11 @@ void gsi_macro_kernel(const gsi_job *r, gsi_position at)
     const macro x = macro_at(r, &at);
     const size_t mc_end = gsi_min_size(at.mc + r->p.mc_panels, r->p.panels);
     const size_t a_step = r->p.in_place ? g->a.stride : isa->a_ld;
-    gsi_micro_fn *const micro = g->a.transposed ? isa->micro_columns : isa->micro_rows;
     gsi_epilogue e = r->epilogue;
     e.column = g->bias && !g->bias_per_row ? r->bias + at.j : NULL;
 
     if (x.k > 0 && at.mc == 0)
-        gsi_pack_b(isa, x.b, &g->b, r->b_data, r->t.j0 + at.j, x.n, x.k0, x.k);
+        gsi_pack_b(isa, x.b, &g->b, r->b_data, r->t.j0 + at.j, x.n, x.k0, x.k, x.b_least);
     for (size_t p = at.mc; p < mc_end; p++) {
         const size_t i = p * r->p.height, m = gsi_min_size(r->t.m - i, r->p.height);
         char *const c = (char *)g->c.data + (x.c0 + i * g->c.stride) * gsi_size_of(g->c.dtype);
@@ -216,7 +239,8 @@ void gsi_macro_kernel(const gsi_job *r, gsi_position at)
         gsi_prefetch prefetch[2] = {{0}, {.base = (uintptr_t)x.b}}; /* which is there anyway */
         if (x.k > 0)
             prefetch_for(prefetch, r, &at, &x, p, c, sums);
-        micro(out, at.block > r->t.block ? sums : NULL, a, a_step, x.b, m, x.n, x.k, prefetch);
+        micro_for(r, &x, p - at.mc)(out, at.block > r->t.block ? sums : NULL, a, a_step, x.b, m,
+                                    x.n, x.k, prefetch);
         if (x.last) {
             e.row = g->bias && g->bias_per_row ? r->bias + i : NULL;
             isa->epilogue(c, out, m, x.n, &e);
@@ -236,7 +260,7 @@ static void run_panels(const gsi_job *r)
 }
 
 void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *workspace,
-                  gsi_counts *counts)
+                  gsi_counts *counts, gsi_pair_counts *pairs)
 {
     gsi_lanes lanes = {0};
     gsi_job r = {.isa = isa,
@@ -244,6 +268,7 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
                  .t = t,
                  .p = make_plan(isa, g, t.m, t.n, t.end - t.block),
                  .a = workspace,
+                 .pairs = pairs,
                  .epilogue = epilogue_of(g, counts ? &lanes : NULL)};
     if (g->k > 0) { /* else they may be anything */
         r.a_data = gsi_at(g->a.data, g->a.dtype, t.z * g->a.batch_stride);
@@ -253,6 +278,8 @@ void gsi_tile_run(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile t, float *
     r.sums = r.b + r.p.b;
     r.bias = r.sums + r.p.sums;
     r.last_sums = r.bias + r.p.bias;
+    r.a_least = (uint32_t *)(r.last_sums + isa->mr * isa->nr);
+    r.b_least = r.a_least + r.p.a_least;
     if (g->bias) {
         const size_t first = g->bias_per_row ? t.i0 : t.j0, n = g->bias_per_row ? t.m : t.n;
         isa->copy(r.bias, 0, gsi_at(g->bias, g->bias_dtype, first), 0, g->bias_dtype, 1, n, n);

@@ -4,9 +4,10 @@
  *     #define UNROLL                            before a loop of a constant number of turns
  *     #define MR, NR                            a micro-tile: MR * NR / WIDTH sums in registers
  *     #define A_LD                              MR or more: from column to column of a panel of a
+ *     #define DEPTH                             k per word: 1
  *     #define SKINNY_MR                         rows multiplied straight from b's memory
  *     #define SKINNY_WIDE                       1: transposed half types, NR columns at a time
- *     #define STEP                              k in a turn of the loop: 4 or 8
+ *     #define STEP                              words in a turn of the loop: 4 or 8
  *     #define PREFETCH_A                        1: a's panels are prefetched on their way from L2
  *
  *     vf mul_add(vf x, vf y, vf s)              x y + s
@@ -31,23 +32,10 @@
  *     #define L2_PANELS                         panels of a by blocks of k that L2 keeps
  *     #define TILE_PANELS, TILE_STRIPS          of MR rows, of NR columns: a tile, at most
  *
- * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. */
+ * n may be more than WIDTH, and then is taken as WIDTH. What is made of it is `isa`. (avx512bf16.c
+ * includes the parts that it shares.) */
 #ifndef GSI_KERNEL_GEMM_TMPL_H
 #define GSI_KERNEL_GEMM_TMPL_H
-
-#include "kernel/gemm/gemm.h"
-#include "kernel/simd/tally.h"
-
-enum {
-    VECS = NR / WIDTH,
-    L1_LINES = (MR + 3) / 4 * 4 /* prefetched every 16 k */
-};
-_Static_assert(16 % L1_LINES == 0, "as many every 16 / L1_LINES rows, see prefetch_a");
-_Static_assert(MR == 6 || MR == 14, "as many cases as micro_m has");
-_Static_assert(MR *NR <= GSI_MICRO && SKINNY_MR <= MR, "sums have room");
-
-INLINE vf load_whole(const float *p) { return load(p, 0, GS_F32, WIDTH); }
-INLINE void store_whole(float *p, vf x) { store(p, GS_F32, (vi)x, WIDTH); }
 
 #include "kernel/gemm/tmpl_skinny.h"
 #include "kernel/gemm/tmpl_epilogue.h"

@@ -2,6 +2,8 @@
 #ifndef GSI_KERNEL_GEMM_TMPL_EPILOGUE_H
 #define GSI_KERNEL_GEMM_TMPL_EPILOGUE_H
 
+#include "kernel/gemm/tmpl_tile.h"
+
 /* All ones in the first n lanes. */
 INLINE vi first_lanes(size_t n)
 {

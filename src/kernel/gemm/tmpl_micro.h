@@ -2,6 +2,8 @@
 #ifndef GSI_KERNEL_GEMM_TMPL_MICRO_H
 #define GSI_KERNEL_GEMM_TMPL_MICRO_H
 
+#include "kernel/gemm/tmpl_tile.h"
+
 typedef enum layout { ROWS, COLUMNS } layout;
 
 INLINE void add_sums(float *sums, const float *before, vf (*s)[VECS], const size_t m,
@@ -22,7 +24,8 @@ INLINE void add_row(vf *s, const float *x, const vf *y, const size_t vecs, const
 }
 #endif
 
-/* One k. l, m and vecs, the vectors per row, are constants where these are inlined. */
+/* One word of each row. l, m and vecs, the vectors per row, are constants where these are inlined.
+ */
 INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const size_t m,
                   const size_t vecs)
 {
@@ -36,7 +39,7 @@ INLINE void add_k(vf (*s)[VECS], const float *a, layout l, const float *b, const
  * looks ahead no further than to some 100 fma. Prefetches are spread over them, and there are no
  * more than is of use: where another thread shares the core, every instruction counts. */
 INLINE void micro(float *sums, const float *before, const float *a, size_t a_step, layout l,
-                  const float *b, const size_t m, const size_t vecs, size_t k,
+                  const float *b, const size_t m, const size_t vecs, size_t words,
                   const gsi_prefetch *prefetch)
 {
     const size_t step = (l == ROWS ? GSI_LINE : a_step) * sizeof *a; /* to the next line of a */
@@ -45,7 +48,7 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
     vf s[MR][VECS];
     UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < vecs; v++) s[i][v] =
         splat(0);
-    for (; k >= GSI_LINE; k -= GSI_LINE) {
+    for (; words >= GSI_LINE; words -= GSI_LINE) {
         uintptr_t at1 = line1, at2 = line2;
         uintptr_t soon = (uintptr_t)a + (l == ROWS ? 2 * MR : 8) * step;
         for (const float *end = b + GSI_LINE * NR; b < end; b += STEP * NR) {
@@ -71,7 +74,7 @@ INLINE void micro(float *sums, const float *before, const float *a, size_t a_ste
         line1 += prefetch[0].advance;
         line2 += prefetch[1].advance;
     }
-    for (; k > 0; k--, b += NR, a += l == ROWS ? 1 : a_step)
+    for (; words > 0; words--, b += NR, a += l == ROWS ? 1 : a_step)
         add_k(s, a, l, b, m, vecs);
     add_sums(sums, before, s, m, vecs);
 }
@@ -80,6 +83,7 @@ INLINE void micro_m(float *sums, const float *before, const float *a, size_t a_s
                     const float *b, size_t m, const size_t vecs, size_t k,
                     const gsi_prefetch *prefetch)
 {
+    k = (k + DEPTH - 1) / DEPTH;
     switch (m) {
     case 1:
         micro(sums, before, a, a_step, l, b, 1, vecs, k, prefetch);

@@ -5,6 +5,8 @@
 #include "kernel/gemm/tmpl_micro.h"
 #include "kernel/gemm/tmpl_pack.h"
 
+_Static_assert(SKINNY_MR <= MR, "sums have room");
+
 /* m, type, p, part and wide are constants where these are inlined. */
 
 /* Column p of a half-panel that is transposed, times a[i * KC]; part: of the panel. */

@@ -1,0 +1,290 @@
+/* Products of bf16 on a unit that multiplies pairs: the unit is what tests/support/pairs.h says; the
+ * rule where it falls back to fma, from both sides of its limit; every way to pack; counts. */
+#include "levels.h"
+#include "pairs.h"
+#include "test.h"
+
+#include "kernel/fpenv.h"
+
+#include <math.h>
+
+static uint64_t state = 1;
+
+static uint32_t draw(void)
+{
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return (uint32_t)(state >> 33 ^ state >> 21);
+}
+
+static size_t below(size_t n) { return draw() % n; }
+
+/* ---- contexts with a unit: this CPU's, if it has one, and the emulated one ---- */
+
+static gs_context *units[2];
+static size_t unit_count;
+
+static void open_units(void)
+{
+    const gs_config emulated = {.size = sizeof emulated, .threads = 2, .without_cpu = ~0u};
+    if (unit_count)
+        return;
+    if (gemm_levels() & GS_CPU_AVX512BF16)
+        CHECK(gs_context_create(&units[unit_count++], NULL, NULL) == GS_OK);
+    CHECK(gs_context_create(&units[unit_count++], &emulated, NULL) == GS_OK);
+    pairs_use(units[unit_count - 1]);
+}
+
+/* ---- elements ---- */
+
+enum { FIELD_MAX = 254 };
+
+static uint16_t element(size_t field) /* of either sign, any mantissa */
+{
+    return (uint16_t)((draw() & 0x807F) | field << 7);
+}
+
+/* Fields from `least` on, a few of them: sums cancel, and their last bits count. */
+static void fill(uint16_t *x, size_t n, size_t least)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t field = least + below(3);
+        x[i] = below(16) == 0 ? (uint16_t)(draw() & 0x8000)
+                              : element(field < FIELD_MAX ? field : FIELD_MAX);
+    }
+}
+
+/* ---- the unit ---- */
+
+/* One panel of a times one of b, straight from the table. */
+static void test_unit(void)
+{
+    open_units();
+    const gsi_gemm_isa *const isa = units[0]->kernels.gemm[GS_BF16][GS_BF16];
+    if (isa->mr == PAIRS_MR)
+        SKIP("this CPU has no unit for bf16");
+    _Alignas(GSI_ALIGN) static uint32_t a[14 * GSI_LINE], b[32 * GSI_LINE];
+    static float sums[14 * 32];
+    const gsi_prefetch prefetch[2] = {{.base = (uintptr_t)a}, {.base = (uintptr_t)b, .lines = 4}};
+    CHECK(isa->mr * isa->nr == GSI_COUNT(sums));
+    const uint64_t env = gsi_fpenv_enter();
+    for (int turn = 0; turn < 2000; turn++) {
+        const size_t span = 1 + below(FIELD_MAX + 1), k = 2 + below(31);
+        for (size_t i = 0; i < GSI_COUNT(a) + GSI_COUNT(b); i++) {
+            const uint32_t word =
+                (uint32_t)element(below(span)) << 16 | element(below(turn % 8 ? span : 256));
+            *(i < GSI_COUNT(a) ? &a[i] : &b[i - GSI_COUNT(a)]) = word;
+        }
+        isa->micro_rows(sums, NULL, (const float *)a, 0, (const float *)b, 14, 32, k / 2 * 2,
+                        prefetch);
+        for (size_t i = 0; i < 14; i++)
+            for (size_t j = 0; j < 32; j++) {
+                float want = 0;
+                for (size_t w = 0; w < k / 2; w++)
+                    want = pairs_unit(want, a[i * GSI_LINE + w], b[w * 32 + j]);
+                const float got = sums[i * 32 + j];
+                CHECK_MSG(gsi_bits(got) == gsi_bits(want) || (got != got && want != want),
+                          "turn %d: %08x is not %08x", turn, gsi_bits(got), gsi_bits(want));
+            }
+    }
+    gsi_fpenv_leave(env);
+}
+
+/* ---- products ---- */
+
+static gs_unit_use use_of(const gs_context *ctx)
+{
+    gs_unit_use use;
+    gs_context_unit_use(&use, ctx);
+    return use;
+}
+
+/* Compares with the definition; the share of micro-panels that fell back. */
+static double check(const gs_gemm *given, const char *what)
+{
+    static float want[300 * 300], got[300 * 300];
+    gs_gemm g = *given;
+    double share = -1;
+    CHECK(g.m * g.n <= GSI_COUNT(want));
+    g.c = (gs_matrix_out){.data = want, .stride = g.n};
+    gsi_gemm_ref(&g);
+    g.c.data = got;
+    for (size_t i = 0; i < unit_count; i++) {
+        const gs_unit_use before = use_of(units[i]);
+        CHECK(gs_gemm_run(units[i], &g) == GS_OK);
+        const gs_unit_use after = use_of(units[i]);
+        CHECK_MSG(memcmp(want, got, g.m * g.n * sizeof *got) == 0,
+                  "%s: %zu by %zu by %zu, unit %zu", what, g.m, g.n, g.k, i);
+        CHECK_MSG(after.products > before.products, "%s: the unit is not used", what);
+        const double now = (double)(after.fallbacks - before.fallbacks) /
+                           (double)(after.products - before.products);
+        CHECK_MSG(share < 0 || (share == 0) == (now == 0), "%s: units differ in falling back",
+                  what);
+        share = now;
+    }
+    return share;
+}
+
+enum { M_MAX = 60, N_MAX = 80, K_MAX = 2 * GSI_KC };
+static uint16_t data_a[M_MAX * K_MAX], data_b[N_MAX * K_MAX];
+
+/* m is more than what is skinny. */
+static gs_gemm draw_product(void)
+{
+    gs_gemm g = {.m = 33 + below(M_MAX - 32), .n = 1 + below(N_MAX), .batch = 1};
+    g.k = 1 + below(below(3) ? 70 : K_MAX);
+    g.a = (gs_matrix){.data = data_a, .dtype = GS_BF16, .transposed = (int)below(2)};
+    g.b = (gs_matrix){.data = data_b, .dtype = GS_BF16, .transposed = (int)below(2)};
+    g.a.stride = g.a.transposed ? g.m : g.k;
+    g.b.stride = g.b.transposed ? g.k : g.n;
+    return g;
+}
+
+/* The sum of the least fields decides, and subnormals do whatever the sum. */
+static void test_limit(void)
+{
+    static const struct {
+        size_t sum;
+        bool subnormal;
+        double share;
+    } cases[] = {{GSI_PAIRS_LEAST, false, 0},
+                 {GSI_PAIRS_LEAST + 1, false, 0},
+                 {GSI_PAIRS_LEAST - 1, false, 1},
+                 {GSI_PAIRS_LEAST - 2, false, 1},
+                 {GSI_PAIRS_LEAST + 60, false, 0},
+                 {300, false, 0},
+                 {300, true, 1}};
+    open_units();
+    for (size_t c = 0; c < GSI_COUNT(cases); c++)
+        for (int turn = 0; turn < 40; turn++) {
+            const size_t sum = cases[c].sum, most = gsi_min_size(sum - 1, 250);
+            const size_t of_a = sum - most + below(2 * most - sum + 1), of_b = sum - of_a;
+            const gs_gemm g = draw_product();
+            fill(data_a, g.m * g.k, of_a);
+            fill(data_b, g.k * g.n, of_b);
+            /* every panel of each gets the least */
+            for (size_t i = 0; i < g.m * g.k && !cases[c].subnormal; i += 1 + below(2))
+                data_a[i] = element(of_a);
+            for (size_t i = 0; i < g.k * g.n && !cases[c].subnormal; i += 1 + below(2))
+                data_b[i] = element(of_b);
+            for (size_t i = 0; i < g.m * g.k && cases[c].subnormal; i++)
+                if (draw() % 2 || g.k < 20)
+                    data_a[i] = (uint16_t)(1 + below(0x7F));
+            const double share = check(&g, "limit");
+            CHECK_MSG(share == cases[c].share, "fields add up to %zu: %g fall back", sum, share);
+        }
+}
+
+/* A subnormal times infinity is infinity, not NaN; Inf and NaN alone need no fallback. */
+static void test_infinite(void)
+{
+    static const uint16_t odd[] = {0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFFF};
+    open_units();
+    for (int turn = 0; turn < 60; turn++) {
+        const gs_gemm g = draw_product();
+        fill(data_a, g.m * g.k, 120);
+        fill(data_b, g.k * g.n, 120);
+        for (size_t i = 0; i < 1 + g.m * g.k / 300; i++)
+            data_a[below(g.m * g.k)] = odd[below(GSI_COUNT(odd))];
+        data_b[below(g.k * g.n)] = odd[below(GSI_COUNT(odd))];
+        CHECK(check(&g, "Inf and NaN") == 0);
+        data_b[below(g.k * g.n)] = 0x8001;
+        CHECK(check(&g, "Inf times a subnormal") > 0);
+    }
+}
+
+/* One element far down: only the panels that it is in fall back. The sum of an odd k may be -0. */
+static void test_some_panels(void)
+{
+    open_units();
+    for (int turn = 0; turn < 60; turn++) {
+        gs_gemm g = draw_product();
+        g.m = M_MAX;
+        g.n = N_MAX;
+        g.a.stride = g.a.transposed ? g.m : g.k;
+        g.b.stride = g.b.transposed ? g.k : g.n;
+        fill(data_a, g.m * g.k, 110);
+        fill(data_b, g.k * g.n, 110);
+        data_a[below(g.m * g.k)] = element(3);
+        const double share = check(&g, "one small element");
+        CHECK_MSG(share > 0 && share <= 0.5, "%g of the panels fall back", share);
+        memset(data_a, 0, sizeof data_a); /* all zero: always fits */
+        CHECK(check(&g, "zeros") == 0);
+        for (size_t i = 0; i < g.m * g.k; i++)
+            data_a[i] = (uint16_t)(0x8000 | 1 << 7);
+        for (size_t i = 0; i < g.k * g.n; i++)
+            data_b[i] = 1 << 7;
+        CHECK(check(&g, "-0") == 1);
+    }
+}
+
+/* im2col of either operand, and the groups of dgrad, with channels that make pairs of two taps. */
+static void test_convolution(void)
+{
+    static const size_t channels[] = {1, 2, 3, 5, 16, 17, 32, 33};
+    open_units();
+    for (int turn = 0; turn < 60; turn++) {
+        const size_t c = channels[below(GSI_COUNT(channels))];
+        const size_t co = channels[below(GSI_COUNT(channels))];
+        const gs_im2col p = {.h = 7,
+                             .w = 6,
+                             .c = c,
+                             .rows_h = 7,
+                             .rows_w = 6,
+                             .kh = 3,
+                             .kw = 3,
+                             .stride = 1,
+                             .pad = 1,
+                             .dgrad = (int)below(2)};
+        const size_t pixels = 2 * 42, taps = 9 * c, low = below(2) ? 100 : 40;
+        fill(data_a, GSI_COUNT(data_a), low);
+        fill(data_b, GSI_COUNT(data_b), 90);
+        gs_gemm g = {.m = pixels, .n = co, .k = taps, .batch = 1};
+        g.a = (gs_matrix){.data = data_a, .dtype = GS_BF16, .im2col = &p};
+        g.b = (gs_matrix){.data = data_b, .dtype = GS_BF16, .stride = taps, .transposed = 1};
+        CHECK((check(&g, "im2col of a") > 0) == (low == 40));
+        g.b = (gs_matrix){
+            .data = data_b, .dtype = GS_BF16, .stride = 9 * co, .group = c, .group_stride = co};
+        CHECK((check(&g, "groups of b") > 0) == (low == 40));
+        g.m = 40; /* of pixels */
+        g.n = taps;
+        g.k = pixels;
+        g.a = (gs_matrix){.data = data_b, .dtype = GS_BF16, .stride = 40, .transposed = 1};
+        g.b = (gs_matrix){.data = data_a, .dtype = GS_BF16, .im2col = &p};
+        CHECK((check(&g, "im2col of b") > 0) == (low == 40));
+    }
+}
+
+/* Blocks of k over threads, other types beside bf16, and skinny products have nothing of it. */
+static void test_ways(void)
+{
+    open_units();
+    static uint16_t long_a[40 * 40 * GSI_KC], long_b[40 * 20 * GSI_KC];
+    gs_gemm g = {.m = 40, .n = 20, .k = 40 * GSI_KC - 1, .batch = 1};
+    fill(long_a, GSI_COUNT(long_a), 100);
+    fill(long_b, GSI_COUNT(long_b), 100);
+    long_b[GSI_COUNT(long_b) / 2] = 1;
+    g.a = (gs_matrix){.data = long_a, .dtype = GS_BF16, .stride = 40, .transposed = 1};
+    g.b = (gs_matrix){.data = long_b, .dtype = GS_BF16, .stride = 20};
+    const double share = check(&g, "split k");
+    CHECK(share > 0 && share < 0.1);
+    for (size_t i = 0; i < unit_count; i++) {
+        float c[40 * 20];
+        gs_gemm other = g;
+        other.c = (gs_matrix_out){.data = c, .stride = 20};
+        other.k = 100;
+        const gs_unit_use before = use_of(units[i]);
+        other.b.dtype = GS_F16;
+        CHECK(gs_gemm_run(units[i], &other) == GS_OK);
+        other.b.dtype = GS_BF16;
+        other.m = 1;
+        if (units[i]->kernels.gemm[GS_F32][GS_F32]->skinny_mr)
+            CHECK(gs_gemm_run(units[i], &other) == GS_OK);
+        CHECK(use_of(units[i]).products == before.products);
+    }
+    gs_unit_use none = {1, 1};
+    gs_context_unit_use(&none, NULL);
+    CHECK(none.products == 0 && none.fallbacks == 0);
+}
+
+TESTS({"unit", test_unit}, {"limit", test_limit}, {"infinite", test_infinite},
+      {"some-panels", test_some_panels}, {"convolution", test_convolution}, {"ways", test_ways})
