@@ -22,7 +22,7 @@ static const struct level {
     {GS_CPU_AVX2,   {gsi_pass_avx2,   gsi_optim_avx2,   ENGINE(gsi_rows_avx2,   gsi_gemm_avx2)}},
     {GS_CPU_AVX512, {gsi_pass_avx512, gsi_optim_avx512, ENGINE(gsi_rows_avx512, gsi_gemm_avx512)}},
 #elif defined(__aarch64__)
-    {GS_CPU_NEON,   {gsi_pass_neon,   gsi_optim_neon,   ENGINE(NULL,            gsi_gemm_neon)}},
+    {GS_CPU_NEON,   {gsi_pass_neon,   gsi_optim_neon,   ENGINE(gsi_rows_neon,   gsi_gemm_neon)}},
 #endif
     /* clang-format on */
 };
