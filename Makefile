@@ -16,6 +16,7 @@
 #   make install-lib       libgradscale alone, which needs neither zlib nor jansson
 #   make uninstall         with the same variables
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
+#   make bench-torch       training steps beside PyTorch's, minutes [BENCH_ARGS="--models cnn --json"]
 #   make deps              install the packages that building and testing need
 #   make format            apply clang-format
 #   make check-format      is it applied?
@@ -108,7 +109,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+.PHONY: all suites torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise bench-torch \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -233,6 +234,9 @@ torch: build/torch/bin/python
 build/torch/bin/python:
 	@python3 -m venv build/torch && build/torch/bin/python -m pip install -q torch numpy || \
 	    { rm -rf build/torch; exit 1; }
+
+bench-torch: $(PROGRAM) torch
+	@build/torch/bin/python bench/torch_step.py --program $(PROGRAM) $(BENCH_ARGS)
 
 mutants:
 	@scripts/deps.sh build test
