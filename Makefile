@@ -17,6 +17,7 @@
 #   make uninstall         with the same variables
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
 #   make oracle            PyPI's transformers, onnxruntime and others in build/oracle, gigabytes, for suite_use
+#   make bench-torch       training steps beside PyTorch's, minutes [BENCH_ARGS="--models cnn --json"]
 #   make deps              install the packages that building and testing need
 #   make format            apply clang-format
 #   make check-format      is it applied?
@@ -115,6 +116,7 @@ CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
 .PHONY: all suites torch oracle amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+        bench-torch \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -284,6 +286,9 @@ oracle: build/oracle/bin/python
 build/oracle/bin/python:
 	@python3 -m venv build/oracle && build/oracle/bin/python -m pip install -q torch torchvision transformers \
 	    tokenizers onnxruntime safetensors numpy pillow || { rm -rf build/oracle; exit 1; }
+
+bench-torch: $(PROGRAM) torch
+	@build/torch/bin/python bench/torch_step.py --program $(PROGRAM) $(BENCH_ARGS)
 
 mutants:
 	@scripts/deps.sh build test

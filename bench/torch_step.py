@@ -1,219 +1,239 @@
-#!/usr/bin/python3
-"""The training steps of `gradscale bench step` in PyTorch and in gradscale, in one run, and the ratio.
+"""The training steps of `gradscale bench step` in PyTorch 2.x and in gradscale, in one run.
 
-    bench/torch_step.py [--models gpt-mini,gpt2,cnn,mlp] [--seconds 20] [--threads 2] [--json]
+    make bench-torch [BENCH_ARGS="--models gpt-mini,cnn,mlp --seconds 10 --json"]
+    build/torch/bin/python bench/torch_step.py --help
 
-PyTorch is Debian's python3-torch, in fp32: on a CPU it has no fp16, and its bf16 is slower. It gets
-the best there is in Debian: OpenBLAS with OpenMP, which python3-torch uses too (the package is
-libopenblas0-openmp; --openblas names the folder of another copy), and, where the CPU has AVX-512,
-OPENBLAS_CORETYPE=SkylakeX, because OpenBLAS 0.3.21 takes CPUs it does not know for old ones and is
-then four times slower. The environment is read when libraries are loaded: the script starts itself
-again with it.
+PyTorch gets what makes it fast on a CPU: scaled_dot_product_attention, fused AdamW, channels_last, autocast in
+bf16, and in fp16 torch.amp.GradScaler; eager, and torch.compile where that works. Each of its ways to run a
+model is a process of its own (torch_models.py), so that its peak resident set is that of one precision.
+gradscale runs in fp32, bf16 and fp16. All take turns; the best and the median step of each are shown, and one
+that takes longer than --limit is stopped. With --json, one object on standard output; times in seconds, null
+where there was no step:
 
-PyTorch and gradscale take turns; the best step of each counts.
+    torch, threads, cpu, kernels           PyTorch's version; of `gradscale bench step`
+    models[].model, .weights
+    models[].runs[].side                   "torch", "torch.compile" or "gradscale"
+    models[].runs[].precision              "fp32", "bf16" or "fp16"
+    models[].runs[].best, .median, .steps  of a step; the first of each turn is not counted
+    models[].runs[].first                  the first step ever; torch.compile compiles in it
+    models[].runs[].resident, .before      bytes of the peak resident set; of it before the model was made
+    models[].runs[].error                  why there is no step; else null
+    models[].ratio.PRECISION               PyTorch's best over gradscale's best, in this precision
+    models[].ratio.best                    in the fastest precision of each
 """
 import argparse
-import glob
+import importlib.metadata
 import json
 import os
+import select
+import statistics
 import subprocess
 import sys
 import time
 
-MARK = "GRADSCALE_TORCH_STEP"
+from torch_models import MODELS
+
+PRECISIONS = "fp32", "bf16", "fp16"
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="gpt-mini,cnn,mlp,gpt2")
-    parser.add_argument("--seconds", type=float, default=20, help="for each side of each model")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--models", default="gpt-mini,cnn,mlp",
+                        help=f"some of {', '.join(MODELS)} (default %(default)s)")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--seconds", type=float, default=10, help="for each run, all turns (default 10)")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=60,
+                        help="seconds for one step of PyTorch, compiling included (default 60)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--program", default="build/gradscale")
-    parser.add_argument("--openblas", help="folder of a libblas.so.3 that is OpenBLAS with OpenMP")
+    parser.add_argument("--no-compile", action="store_true", help="eager only")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
-    unknown = set(chosen.models.split(",")) - set(MODELS)
-    if unknown:
-        parser.error(f"no model {unknown.pop()}: {', '.join(MODELS)}")
+    for name, known in ("models", MODELS), ("precisions", PRECISIONS):
+        for one in getattr(chosen, name).split(","):
+            if one not in known:
+                parser.error(f"--{name}: there is no {one}; there are {', '.join(known)}")
+    if chosen.turns < 1 or chosen.seconds < 0 or chosen.limit <= 0 or chosen.threads < 1:
+        parser.error("--turns and --threads begin at 1, --limit is above 0, --seconds not below")
     if not os.path.exists(chosen.program):
         parser.error(f"no program {chosen.program}: make builds it, --program says where it is")
     return chosen
 
 
-def tuned_environment(chosen):
-    """What PyTorch needs to be at its best."""
-    env = dict(os.environ, OMP_NUM_THREADS=str(chosen.threads))
-    env[MARK] = "1"
-    folder = chosen.openblas or next(iter(glob.glob("/usr/lib/*/openblas-openmp")), None)
-    if folder and os.path.exists(os.path.join(folder, "libblas.so.3")):
-        env["LD_LIBRARY_PATH"] = folder
-    else:
-        print("torch_step.py: no OpenBLAS with OpenMP: PyTorch will be slow; install "
-              "libopenblas0-openmp", file=sys.stderr)
-    with open("/proc/cpuinfo") as info:
-        if "avx512f" in info.read():
-            env["OPENBLAS_CORETYPE"] = "SkylakeX"
-    return env
+class Run:
+    """What is known of one side in one precision."""
+
+    def __init__(self, side, precision):
+        self.side, self.precision = side, precision
+        self.first = self.resident = self.before = self.error = self.weights = None
+        self.steps, self.medians, self.best = 0, [], None
+
+    def add(self, best, median, steps):
+        self.best = min(self.best or best, best)
+        self.medians.append(median)
+        self.steps += steps
+
+    def as_json(self):
+        return {"side": self.side, "precision": self.precision, "best": self.best,
+                "median": statistics.median(self.medians) if self.medians else None,
+                "steps": self.steps, "first": self.first, "resident": self.resident,
+                "before": self.before, "error": self.error}
+
+    def close(self):
+        pass
 
 
-# ---- the models, as src/train/model_*.c has them ----
+class Torch(Run):
+    """A worker that makes the model once and runs steps when told to, a JSON line for each."""
 
-def gpt(vocabulary, layers, heads, width, batch, time_steps):
-    import torch
-    from torch import nn
-    from torch.nn import functional
+    def __init__(self, chosen, model, precision, compiled):
+        super().__init__("torch.compile" if compiled else "torch", precision)
+        self.limit = chosen.limit
+        self.worker = subprocess.Popen(
+            [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_models.py"),
+             model, precision, "compile" if compiled else "eager", str(chosen.threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, OMP_NUM_THREADS=str(chosen.threads)))
 
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-            self.gelu = nn.GELU(approximate="tanh")
+    def answer(self):
+        """The next line, or None after noting why there is none."""
+        if not select.select([self.worker.stdout], [], [], self.limit)[0]:
+            self.error = f"a step takes longer than {self.limit:g} s"
+        else:
+            line = self.worker.stdout.readline()
+            if line:
+                return json.loads(line)
+            errors = [x for x in self.worker.stderr.read().splitlines() if x.strip()]
+            self.error = errors[-1] if errors else "the worker ended"
+        self.worker.kill()
+        return None
 
-        def attention(self, x):
-            q, k, v = (part.view(batch, time_steps, heads, -1).transpose(1, 2)
-                       for part in self.c_attn(x).split(width, dim=2))
-            scores = (q @ k.transpose(2, 3)) * (width // heads) ** -0.5
-            p = functional.softmax(scores.masked_fill(future, float("-inf")), dim=-1)
-            return self.c_proj((p @ v).transpose(1, 2).reshape(batch, time_steps, width))
+    def turn(self, seconds):
+        if self.error:
+            return
+        times, end = [], None
+        self.worker.stdin.write("turn\n")
+        while end is None or time.monotonic() < end:
+            self.worker.stdin.write("step\n")
+            self.worker.stdin.flush()
+            step = self.answer()
+            if not step:
+                break
+            self.weights, self.resident, self.before = step["weights"], step["resident"], step["before"]
+            if self.first is None:
+                self.first = step["seconds"]
+            if end is None:
+                end = time.monotonic() + seconds
+                if step["seconds"] > seconds: # then the first is all there is
+                    times.append(step["seconds"])
+            else:
+                times.append(step["seconds"])
+        if times:
+            self.add(min(times), statistics.median(times), len(times))
 
-        def forward(self, x):
-            x = x + self.attention(self.ln_1(x))
-            return x + self.mlp_proj(self.gelu(self.c_fc(self.ln_2(x))))
-
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(time_steps, width)
-            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
-            self.ln_f = nn.LayerNorm(width)
-
-        def forward(self, ids):
-            x = self.ln_f(self.blocks(self.wte(ids) + self.wpe(positions)))
-            return functional.linear(x, self.wte.weight).flatten(0, 1)
-
-    future = torch.ones(time_steps, time_steps, dtype=torch.bool).triu(1)
-    positions = torch.arange(time_steps)
-    ids = torch.randint(vocabulary, (batch, time_steps))
-    return Gpt(), ids, torch.randint(vocabulary, (batch * time_steps,))
-
-
-def cnn(batch):
-    import torch
-    from torch import nn
-    parts, channels = [], 1
-    for filters in 32, 64, 128:
-        parts += [nn.Conv2d(channels, filters, 3, padding=1, bias=False),
-                  nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2)]
-        channels = filters
-    net = nn.Sequential(*parts, nn.Flatten(), nn.Linear(channels * 9, 10))
-    return net, torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
-
-
-def mlp(batch):
-    import torch
-    from torch import nn
-    net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
-                        nn.Linear(512, 10))
-    return net, torch.randn(batch, 784), torch.randint(10, (batch,))
+    def close(self):
+        self.worker.stdin.close()
+        try:
+            self.worker.wait(10)
+        except subprocess.TimeoutExpired:
+            self.worker.kill()
+            self.worker.wait()
 
 
-MODELS = {
-    "gpt-mini": lambda: gpt(128, 6, 6, 384, 4, 256),
-    "gpt2": lambda: gpt(50257, 12, 12, 768, 4, 256),
-    "cnn": lambda: cnn(64),
-    "mlp": lambda: mlp(64),
-}
+class Gradscale(Run):
+    def __init__(self, chosen, model, precision):
+        super().__init__("gradscale", precision)
+        how = MODELS[model]
+        self.command = [chosen.program, "bench", "step", "--model", how.ours, "--precision", precision,
+                        "--batch", str(how.batch), "--threads", str(chosen.threads), "--json"]
+        if how.time:
+            self.command += ["--time", str(how.time)]
+        self.report = None
+
+    def turn(self, seconds):
+        # A round has two more kinds of steps and the peak.
+        child = subprocess.run(self.command + ["--seconds", str(3 * seconds)], stdout=subprocess.PIPE)
+        if child.returncode != 0:
+            sys.exit(f"torch_step.py: {' '.join(self.command)} has failed")
+        self.report = json.loads(child.stdout)
+        self.weights = self.report["weights"]
+        self.resident = max(self.resident or 0, self.report["resident_bytes"] or 0)
+        self.add(self.report["seconds"], self.report["median_seconds"], self.report["rounds"])
 
 
-# ---- measuring ----
-
-class Torch:
-    """Steps of AdamW with the gradients clipped by their norm, as the bench does them."""
-
-    def __init__(self, name):
-        import torch
-        self.torch = torch
-        self.net, self.x, self.targets = MODELS[name]()
-        self.weights = sum(p.numel() for p in self.net.parameters())
-        self.optim = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
-        self.loss = torch.nn.CrossEntropyLoss()
-        self.best = float("inf")
-
-    def step(self):
-        self.optim.zero_grad()
-        self.loss(self.net(self.x), self.targets).backward()
-        self.torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        self.optim.step()
-
-    def run(self, seconds):
-        self.step()  # not measured: memory is made
-        end = time.monotonic() + seconds
-        while True:
-            start = time.monotonic()
-            self.step()
-            done = time.monotonic()
-            self.best = min(self.best, done - start)
-            if done > end:
-                return
+def best_of(runs, ours, precision=None):
+    return min((r.best for r in runs if r.best and (r.side == "gradscale") == ours and
+                precision in (None, r.precision)), default=None)
 
 
-def gradscale(chosen, model, precision, seconds):
-    command = [chosen.program, "bench", "step", "--model", model, "--precision", precision,
-               "--threads", str(chosen.threads), "--seconds", str(seconds), "--json"]
-    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
+def ratio(runs, precision=None):
+    theirs, ours = best_of(runs, False, precision), best_of(runs, True, precision)
+    return theirs / ours if theirs and ours else None
 
 
-def measure(chosen, name):
-    TURNS = 2
-    share = chosen.seconds / TURNS
-    torch = Torch(name)
-    best = {}
-    for _ in range(TURNS):
-        torch.run(share)
-        for precision in "fp32", "fp16":
-            ours = gradscale(chosen, name, precision, share / 2)
-            if precision not in best or ours["seconds"] < best[precision]["seconds"]:
-                best[precision] = ours
-    if best["fp32"]["weights"] != torch.weights:
-        sys.exit(f"torch_step.py: {name} has {torch.weights} weights here and "
-                 f"{best['fp32']['weights']} in gradscale")
-    return {"model": name, "weights": torch.weights, "torch_fp32_seconds": torch.best,
-            "fp32_seconds": best["fp32"]["seconds"], "fp16_seconds": best["fp16"]["seconds"],
-            "fp16_of_peak": best["fp16"]["of_peak"],
-            "torch_over_fp32": torch.best / best["fp32"]["seconds"],
-            "torch_over_fp16": torch.best / best["fp16"]["seconds"]}
+def measure(chosen, model):
+    precisions = chosen.precisions.split(",")
+    runs = [Gradscale(chosen, model, p) for p in precisions]
+    runs += [Torch(chosen, model, p, compiled) for p in precisions
+             for compiled in ((False,) if chosen.no_compile else (False, True))]
+    runs.sort(key=lambda r: PRECISIONS.index(r.precision))
+    try:
+        for turn in range(chosen.turns):
+            for run in runs if turn % 2 == 0 else reversed(runs):
+                print(f"{model}: turn {turn + 1} of {chosen.turns}, {run.side} in {run.precision}",
+                      file=sys.stderr, flush=True)
+                run.turn(chosen.seconds / chosen.turns)
+    finally:
+        for run in runs:
+            run.close()
+    weights = {r.weights for r in runs if r.weights}
+    if len(weights) > 1:
+        sys.exit(f"torch_step.py: {model} has {' and '.join(map(str, sorted(weights)))} weights")
+    return runs, weights.pop()
+
+
+def print_table(model, weights, runs):
+    def cell(x, factor, digits, width=12):
+        return f"{'-':>{width}}" if x is None else f"{factor * x:>{width}.{digits}f}"
+
+    print(f"{model}, {weights} weights\n{'':<16}{'precision':<10}{'best ms':>12}{'median ms':>12}"
+          f"{'steps':>7}{'peak MB':>12}{'before MB':>12}")
+    for run in runs:
+        row = run.as_json()
+        print(f"{run.side:<16}{run.precision:<10}{cell(row['best'], 1e3, 2)}{cell(row['median'], 1e3, 2)}"
+              f"{run.steps:>7}{cell(run.resident, 1e-6, 0)}{cell(run.before, 1e-6, 0)}"
+              f"{'   ' + run.error[:70] if run.error else ''}")
+    for name, precision in [(p, p) for p in PRECISIONS] + [("the best of all", None)]:
+        x = ratio(runs, precision)
+        if x:
+            print(f"{name}: PyTorch takes {x:.2f} times as long as gradscale")
+    print(flush=True)
 
 
 def main():
     chosen = options()
-    if MARK not in os.environ:
-        os.execve(sys.executable, [sys.executable] + sys.argv, tuned_environment(chosen))
-    try:
-        import torch
-    except ImportError:
-        sys.exit("torch_step.py: there is no PyTorch: install python3-torch and use /usr/bin/python3")
-    torch.set_num_threads(chosen.threads)
-    rows = []
+    try: # without loading it
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit("torch_step.py: there is no PyTorch: make bench-torch gets it and runs this")
+    models, machine = [], {}
     if not chosen.json:
-        print(f"PyTorch {torch.__version__}, {chosen.threads} threads, OPENBLAS_CORETYPE="
-              f"{os.environ.get('OPENBLAS_CORETYPE')}, BLAS in "
-              f"{os.environ.get('LD_LIBRARY_PATH', 'the default place')}\n\n"
-              f"{'model':<10}{'torch fp32':>12}{'fp32':>10}{'fp16':>10}"
-              f"{'torch/fp32':>12}{'torch/fp16':>12}   ms per step, best")
-    for name in chosen.models.split(","):
-        row = measure(chosen, name)
-        rows.append(row)
+        print(f"PyTorch {version}, {chosen.threads} threads\n")
+    for model in chosen.models.split(","):
+        runs, weights = measure(chosen, model)
+        report = next(r.report for r in runs if r.side == "gradscale")
+        machine = {"cpu": report["cpu"], "kernels": report["kernels"]}
+        models.append({"model": model, "weights": weights, "runs": [r.as_json() for r in runs],
+                       "ratio": dict({p: ratio(runs, p) for p in PRECISIONS}, best=ratio(runs))})
         if not chosen.json:
-            print(f"{name:<10}{1e3 * row['torch_fp32_seconds']:>12.1f}"
-                  f"{1e3 * row['fp32_seconds']:>10.1f}{1e3 * row['fp16_seconds']:>10.1f}"
-                  f"{row['torch_over_fp32']:>12.2f}{row['torch_over_fp16']:>12.2f}", flush=True)
+            print_table(model, weights, runs)
     if chosen.json:
-        print(json.dumps({"torch": torch.__version__, "threads": chosen.threads, "models": rows},
-                         indent=2))
+        json.dump(dict(torch=version, threads=chosen.threads, **machine, models=models),
+                  sys.stdout, indent=2)
+        print()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -212,6 +212,13 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Sorts them. */
+static double median(double *x, unsigned n)
+{
+    qsort(x, n, sizeof *x, by_size);
+    return (x[(n - 1) / 2] + x[n / 2]) / 2;
+}
+
 /* How much longer a kind of step takes than another; NaN: one of them was not run. */
 static double longer(const bench *b, kind slow, kind fast)
 {
@@ -220,8 +227,14 @@ static double longer(const bench *b, kind slow, kind fast)
         return (double)NAN;
     for (unsigned i = 0; i < b->rounds; i++)
         ratio[i] = b->took[slow][i] / b->took[fast][i];
-    qsort(ratio, b->rounds, sizeof *ratio, by_size);
-    return (ratio[(b->rounds - 1) / 2] + ratio[b->rounds / 2]) / 2 - 1;
+    return median(ratio, b->rounds) - 1;
+}
+
+static double median_seconds(const bench *b)
+{
+    double took[MOST_ROUNDS];
+    memcpy(took, b->took[ASKED], sizeof took);
+    return median(took, b->rounds);
 }
 
 /* Of what a unit for bf16 was to multiply in all steps, what fell back to fma; NaN: there is none. */
@@ -335,8 +348,9 @@ static void print_text(const bench *b)
     printf("%s in %s, O%d: %zu weights, %llu %s per step of %.1f GFLOP, best of %u\n\n",
            models[b->model].name, precision_of(b), (int)b->mode, params_of(b),
            (unsigned long long)items_of(b), models[b->model].items, flops / 1e9, b->rounds);
-    printf("%.1f ms per step, %.0f %s/s, %.1f GFLOP/s", seconds * 1e3, items_of(b) / seconds,
-           models[b->model].items, flops / seconds / 1e9);
+    printf("%.1f ms per step, median %.1f, %.0f %s/s, %.1f GFLOP/s", seconds * 1e3,
+           median_seconds(b) * 1e3, items_of(b) / seconds, models[b->model].items,
+           flops / seconds / 1e9);
     if (b->peak)
         printf(", %.3f of the peak, %.1f", b->peak_seconds / seconds,
                flops / b->peak_seconds / 1e9);
@@ -399,6 +413,7 @@ static void print_json(const bench *b)
     put_u64(&j, "rounds", b->rounds);
     put_double(&j, "flops", flops);
     put_double(&j, "seconds", seconds);
+    put_double(&j, "median_seconds", median_seconds(b));
     put_double(&j, "items_per_s", items_of(b) / seconds);
     put_double(&j, "gflops", flops / seconds / 1e9);
     put_double(&j, "peak_gflops", b->peak ? flops / b->peak_seconds / 1e9 : (double)NAN);
@@ -422,6 +437,7 @@ static void print_json(const bench *b)
         put_end(&j);
     }
     put_end(&j);
+    put_double(&j, "resident_bytes", cli_memory_peak());
     put_object(&j, "bytes");
     for (int i = 0; i < BYTES; i++)
         put_u64(&j, split[i].name, split[i].count);

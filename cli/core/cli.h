@@ -176,6 +176,7 @@ unsigned cli_cpus(void);                     /* that are online */
 const char *cli_cpu_model(char buffer[128]); /* "unknown" where nothing tells it */
 double cli_load(void);          /* tasks that ran, over the last minute; NaN if unknown */
 double cli_memory_free(void);   /* bytes one may still use; infinite if unknown */
+double cli_memory_peak(void);   /* bytes of this process's largest resident set; NaN if unknown */
 const char *cli_compiler(void); /* that built the program */
 
 /* ---- errors ---- */

@@ -102,6 +102,13 @@ double cli_memory_free(void)
     return least;
 }
 
+/* (getrusage would tell that of the process that started this one, if it was larger.) */
+double cli_memory_peak(void)
+{
+    const double peak = 1024 * number_in("/proc/self/status", "VmHWM:");
+    return isfinite(peak) ? peak : (double)NAN;
+}
+
 const char *cli_compiler(void)
 {
 #if defined(__clang__)

@@ -23,7 +23,7 @@ static const struct level {
     {GS_CPU_AVX512, {gsi_pass_avx512, gsi_optim_avx512, ENGINE(gsi_rows_avx512, gsi_gemm_avx512)}},
     {GS_CPU_AVX512 | GS_CPU_AVX512BF16, {NULL, NULL,   ENGINE(NULL,             gsi_gemm_avx512bf16)}},
 #elif defined(__aarch64__)
-    {GS_CPU_NEON,   {gsi_pass_neon,   gsi_optim_neon,   ENGINE(NULL,            gsi_gemm_neon)}},
+    {GS_CPU_NEON,   {gsi_pass_neon,   gsi_optim_neon,   ENGINE(gsi_rows_neon,   gsi_gemm_neon)}},
 #endif
     /* clang-format on */
 };

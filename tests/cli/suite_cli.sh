@@ -264,6 +264,7 @@ check "bench step, operations" prints '^linear +[0-9.]+ +[0-9.]+ +[0-9.]+$' benc
 check "bench step, memory" prints '^half_copies +1.34$' bench step $step
 check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step --json
 check "bench step --json is JSON" is_json "$tmp/out"
+check "bench step --json, median" grep -Eq '"median_seconds": [0-9.e-]+,$' "$tmp/out"
 check "bench step --json, operations" grep -q '"cross_entropy": {$' "$tmp/out"
 check "bench step --json, a unit for bf16" grep -Eq '"fallback_share": (null|[0-9.e-]+),$' "$tmp/out"
 check "bench step --json, telemetry" grep -Eq '"telemetry_share": [-0-9.e]+,$' "$tmp/out"

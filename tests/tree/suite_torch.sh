@@ -41,6 +41,12 @@ END
     check "steps" test "$(wc -l <"$tmp/theirs")" -eq $((runs * 40))
     check "some of them skipped" sh -c "cut -d' ' -f4 '$tmp/theirs' | sort -u | wc -l | grep -v '^1$'"
     check "the same bits" cmp "$tmp/ours" "$tmp/theirs"
+    check "bench/torch_step.py" sh -c "'$python' bench/torch_step.py --program '$1' --models mlp --seconds 0.2 \
+        --turns 1 --precisions fp32,fp16 --no-compile --json >'$tmp/steps.json' 2>'$tmp/errors'"
+    check "of both sides" sh -c "'$python' -c 'import json, sys
+runs = json.load(sys.stdin)[\"models\"][0][\"runs\"]
+assert len(runs) == 4 and all(0 < r[\"best\"] <= r[\"median\"] and r[\"resident\"] > 0 for r in runs)' \
+        <'$tmp/steps.json'"
     check "builds the example" build example examples/07_libtorch.cpp
     check "which learns" "$tmp/example"
 fi

@@ -1,4 +1,4 @@
-/* The row kernels in plain operators: the definition, and what SSE2 and NEON run. */
+/* The row kernels in plain operators: the definition, and what SSE2 runs. */
 #define WIDTH 4
 #define TARGET
 #define KERNEL(name) name##_ref
