@@ -237,16 +237,22 @@ function take_names(file, for_file,    list, n, i) {
             renamed[list[i]] = list[i] "_" suffix(file in templates ? for_file : file)
 }
 
-# The names of its own private headers hold in a file, too.
-function take_all_names(file,    line, header) {
+# The names of its own private headers hold in a file, too, and those of the templates of a template.
+function take_all_names(file) {
     take_names(file, file)
+    take_included(file, file)
+}
+
+function take_included(file, for_file,    line, header) {
     while ((getline line <file) > 0)
         if (line ~ /^#include "/ && line !~ /"gradscale\//) {
             header = line
             sub(/^#include "/, "src/", header)
             sub(/".*/, "", header)
             if (header in lines)
-                take_names(header, file)
+                take_names(header, for_file)
+            if (header in templates)
+                take_included(header, for_file)
         }
     close(file)
 }
