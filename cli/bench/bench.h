@@ -2,7 +2,8 @@
  *
  * A working set is the distinct bytes that a pass reads or writes: its size is what --sizes names.
  * A pass's traffic counts each byte once for being read and once for being written; GB/s is
- * traffic, in 1e9 bytes, per second, for limits and passes alike.
+ * traffic, in 1e9 bytes, per second, for limits and passes alike. Of stochastic rounding it is the
+ * random bits that count, 2 bytes per element: making them takes longer than memory does.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -45,7 +46,8 @@ void bench_memory_free(bench_memory *memory);
     X(MEMCPY, "memcpy", 1, 1, 2, "libc's memcpy")                        \
     X(COPY, "copy", 1, 1, 2, "a loop of vector loads and stores")        \
     X(STREAM, "copy nt", 1, 1, 2, "the same with non-temporal stores")   \
-    X(ADD, "add", 1, 1, 3, "dst += src")
+    X(ADD, "add", 1, 1, 3, "dst += src")                                 \
+    X(PHILOX, "philox", 1, 0, 1, "random bits are made, 16 per element; no memory is touched")
 
 typedef enum bench_limit {
 #define X(id, name, src, dst, traffic, what) BENCH_##id,

@@ -125,10 +125,10 @@ static const pass passes[] = {
     {"convert f32 bf16", convert, BENCH_MEMCPY, GS_F32, GS_BF16},
     {"convert f16 bf16", convert, BENCH_MEMCPY, GS_F16, GS_BF16},
     {"convert bf16 f16", convert, BENCH_MEMCPY, GS_BF16, GS_F16},
-    {"stochastic f32 f16", stochastic, BENCH_MEMCPY, GS_F32, GS_F16},
-    {"stochastic f32 bf16", stochastic, BENCH_MEMCPY, GS_F32, GS_BF16},
-    {"stochastic f16 bf16", stochastic, BENCH_MEMCPY, GS_F16, GS_BF16},
-    {"stochastic bf16 f16", stochastic, BENCH_MEMCPY, GS_BF16, GS_F16},
+    {"stochastic f32 f16", stochastic, BENCH_PHILOX, GS_F32, GS_F16},
+    {"stochastic f32 bf16", stochastic, BENCH_PHILOX, GS_F32, GS_BF16},
+    {"stochastic f16 bf16", stochastic, BENCH_PHILOX, GS_F16, GS_BF16},
+    {"stochastic bf16 f16", stochastic, BENCH_PHILOX, GS_BF16, GS_F16},
     {"axpy f32 f32", axpy, BENCH_ADD, GS_F32, GS_F32},
     {"axpy f16 f32", axpy, BENCH_ADD, GS_F16, GS_F32},
     {"axpy bf16 f32", axpy, BENCH_ADD, GS_BF16, GS_F32},
@@ -211,13 +211,14 @@ static double run_pass(const cell *c, job *x, unsigned n)
 {
     const size_t from = gs_dtype_format(x->pass->from)->bytes,
                  to = gs_dtype_format(x->pass->to)->bytes;
-    const bool apart = x->limit == BENCH_MEMCPY || x->limit == BENCH_ADD;
+    const bool apart = x->limit != BENCH_READ && x->limit != BENCH_IN_PLACE;
     const size_t elements =
         (size_t)((double)c->memory->size * x->part) / (apart ? from + to : from);
     const size_t traffic[] = {[BENCH_READ] = from,
                               [BENCH_IN_PLACE] = 2 * from,
                               [BENCH_MEMCPY] = from + to,
-                              [BENCH_ADD] = from + 2 * to};
+                              [BENCH_ADD] = from + 2 * to,
+                              [BENCH_PHILOX] = sizeof(uint16_t)};
     const gs_tensor src = {c->memory->src, elements, x->pass->from, "src", 0};
     const gs_tensor dst = {c->memory->dst, elements, x->pass->to, "dst", 0};
     x->traffic = (double)(elements * traffic[x->limit]);

@@ -39,7 +39,7 @@ unsigned gs_cpu_detect(void)
 
 bool gsi_cpu_is_amd(void)
 {
-    unsigned a, b, c, d;
+    unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(0, &a, &b, &c, &d) && b == 0x68747541 && d == 0x69746E65 &&
            c == 0x444D4163; /* "AuthenticAMD" */
 }

@@ -177,8 +177,8 @@ double gsi_highest(const gs_scaler *s)
  * max of the machine let through: a floor is looked at in a backoff only, a max in a growth. */
 double gsi_bounded(const gs_scaler *s, double x)
 {
-    const double top =
-        fmin(s->rules.highest, gs_dtype_format(gsi_state_types[s->params.state])->max);
+    const double most = gs_dtype_format(gsi_state_types[s->params.state])->max;
+    const double top = s->rules.highest < most ? s->rules.highest : most;
     if (!isnan(s->rules.lowest) && !(x >= s->rules.lowest))
         return s->rules.lowest;
     return !isnan(s->rules.highest) && x > top ? top : x;

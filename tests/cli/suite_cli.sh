@@ -316,6 +316,8 @@ check "bench kernels, two sizes" [ "$(grep -c '^working set ' "$tmp/out")" -eq 2
 check "bench kernels --json" prints '"of_limit": [0-9.e-]+,$' bench kernels $quick --json
 check "bench kernels --json is JSON" is_json "$tmp/out"
 check "bench kernels, four results" [ "$(grep -c '"size": ' "$tmp/out")" -eq 4 ]
+check "bench kernels, random bits" prints '^stochastic f32 bf16 +philox +[0-9.]+ +[0-9.]+$' \
+    bench kernels --sizes 64K --seconds 0 --threads 1 --only stochastic
 check "bench kernels --only" prints '"name": "scan f16",$' bench kernels $quick --only scan --json
 check "only those" [ "$(grep -c '"of_limit": ' "$tmp/out")" -eq 12 ]
 check "and only their limit" [ "$(grep -c '"loop": ' "$tmp/out")" -eq 4 ]

@@ -160,6 +160,12 @@ static void passes(gs_context *ctx)
                     MUST(gs_tensors_scale_to(ctx, &dst, &src, 1, 0x1.8p-9f, &stats));
                     add_stats(&stats);
                     add_array(&target, COUNT, types[d]);
+                    for (int exact = 0; exact < 2; exact++) {
+                        const float factor = exact ? 0x1p-9f : 0x1.8p-9f;
+                        MUST(gs_tensors_unscale(ctx, &dst, &src, 1, factor, &stats));
+                        add_stats(&stats);
+                        add_array(&target, COUNT, types[d]);
+                    }
                 }
                 if (d == 0) {
                     fill(&target, COUNT, GS_F32, 6, 0);
@@ -171,11 +177,43 @@ static void passes(gs_context *ctx)
         }
 }
 
+/* f64, views, and rounding to a half type and back. */
+static void further_passes(gs_context *ctx)
+{
+    enum { ROWS = 57, COLS = 70, STRIDE = 83 };
+    static double f64[COUNT];
+    static float f32[ROWS * STRIDE];
+    static const gs_strided columns = {COLS, STRIDE};
+    gs_stats stats;
+    fill(&source, COUNT, GS_F32, 16, 0);
+    for (size_t i = 0; i < COUNT; i++)
+        f64[i] = (double)source.f32[i] * 0x1.123456789ABp-200;
+    const gs_tensor doubles = {f64, COUNT, GS_F64, "f64", 0};
+    MUST(gs_tensors_check(ctx, &doubles, 1, &stats));
+    add_stats(&stats);
+    MUST(gs_tensors_scan(ctx, &doubles, 1, &stats));
+    add_stats(&stats);
+    MUST(gs_tensors_unscale(ctx, &doubles, &doubles, 1, 0x1.8p+100f, &stats));
+    add_stats(&stats);
+    MUST(gs_tensors_scale(ctx, &doubles, 1, 3, &stats));
+    add_stats(&stats);
+    for (size_t i = 0; i < COUNT; i++)
+        add_f64(f64[i]);
+    for (int h = 1; h < 3; h++) {
+        const gs_tensor view = {f32 + 5, ROWS * COLS, GS_F32, "view", &columns};
+        fill(f32, ROWS * STRIDE, GS_F32, 17, h == 2);
+        MUST(gs_tensors_round(ctx, &view, 1, types[h], &stats));
+        add_stats(&stats);
+        MUST(gs_tensors_unscale(ctx, &view, &view, 1, 0x1p-7f, &stats));
+        add_stats(&stats);
+        add_array(f32, ROWS * STRIDE, GS_F32);
+    }
+}
+
 static void scalers(gs_context *ctx)
 {
-    static const char *const policies[] = {"static:128", "guard",    "headroom",
-                                           "logmax",     "adaptive", "none"};
-    (void)ctx;
+    static const char *const policies[] = {"static:128", "guard",     "headroom", "logmax",
+                                           "adaptive",   "histogram", "none"};
     for (size_t p = 0;; p++) {
         const size_t own = sizeof policies / sizeof policies[0];
         const char *name = p < own ? policies[p] : gs_preset_name(p - own);
@@ -189,6 +227,13 @@ static void scalers(gs_context *ctx)
             const double scaled = (double)(unit(7, i) * unit(7, i) + 0x1p-12f) * step.scale;
             gs_step_amax(&step,
                          scaled > 65504 || gs_random_u32(8, i) % 97 == 0 ? 1e300 * 1e300 : scaled);
+            if (scaler.policy == GS_POLICY_HISTOGRAM && i < 300) { /* what it decides by */
+                gs_exponents x = {0};
+                const float g[2] = {(float)scaled, (float)scaled / 64};
+                const gs_tensor list = gs_tensor_source(g, 2, GS_F32, "g");
+                MUST(gs_tensors_exponents(ctx, &x, &list, 1, NULL));
+                gs_step_exponents(&step, &scaler, &x);
+            }
             const gs_verdict verdict = gs_step_end(&step, &scaler);
             add_bits((uint64_t)verdict.action, 1);
             add_bits((uint64_t)verdict.reason, 1);
@@ -345,8 +390,9 @@ int main(void)
     static const struct {
         const char *name;
         void (*run)(gs_context *ctx);
-    } parts[] = {{"numbers", numbers},       {"passes", passes}, {"scalers", scalers},
-                 {"optimizers", optimizers}, {"engine", engine}, {"products", products}};
+    } parts[] = {{"numbers", numbers},  {"passes", passes},         {"further", further_passes},
+                 {"scalers", scalers},  {"optimizers", optimizers}, {"engine", engine},
+                 {"products", products}};
     gs_context *best = NULL, *reference = NULL;
     MUST(gs_context_create(&best, &(gs_config){.size = sizeof(gs_config), .threads = 2}, NULL));
     MUST(gs_context_create(

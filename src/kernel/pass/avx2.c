@@ -351,7 +351,7 @@ INLINE void count32(gsi_counts *c, const void *src, size_t i, size_t n, gsi_limi
     }
 }
 
-INLINE void avx2_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+INLINE void count_all(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
 {
     __m256i top = _mm256_setzero_si256();
     gsi_counts c = {.first_bad = n};
@@ -370,64 +370,42 @@ INLINE void avx2_count(gsi_counts *out, const void *src, size_t n, gsi_limits li
     *out = c;
 }
 
-/* Of a block, before it is overwritten. */
-TARGET static __attribute__((noinline)) void count_bad(gsi_counts *bad, const void *src, size_t i,
-                                                       size_t n, gs_dtype type)
+/* ---- scan, unscale ---- */
+
+#define FAMILY(name) avx2_##name
+typedef __m256i vector; /* of f32 bits, whatever the type */
+typedef __m256d f64s;
+
+INLINE vector larger(vector a, vector b, gs_dtype type)
 {
-    gsi_counts part;
-    avx2_count(&part, src, n, (gsi_limits){0}, type);
-    gsi_add_bad(bad, &part, i);
+    (void)type;
+    return _mm256_max_epu32(a, b);
 }
 
-/* Scans src. Where dst is not NULL, each block is written there, times factor, after its scan. */
-INLINE uint32_t scan_and_scale(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
-                               const void *src, gs_dtype type, size_t n, float factor, bool stream)
+INLINE uint32_t top_of(vector x, gs_dtype type)
 {
-    __m256d acc[8];
-    __m256i top = _mm256_setzero_si256();
-    for (int k = 0; k < 8; k++)
-        acc[k] = _mm256_setzero_pd();
-    for (size_t i = 0, count; i < n; i += count) {
-        uint32_t rest[GSI_BLOCK];
-        const void *block = at(src, i, type);
-        count = n - i < GSI_BLOCK ? n - i : GSI_BLOCK;
-        if (count < GSI_BLOCK) { /* zeros add nothing, in any lane */
-            memset(rest, 0, sizeof rest);
-            memcpy(rest, block, count * gsi_size_of(type));
-            block = rest;
-        }
-        const __m256i one = scan_block(acc, block, type);
-        if (dst && __builtin_expect(highest(one, GS_F32) >= GSI_F32_INF, 0))
-            count_bad(bad, block, i, count, type);
-        else
-            top = raise(top, one, GS_F32);
-        if (dst)
-            map((char *)dst + i * gsi_size_of(to), to, block, type, count, SCALE, factor, stream,
-                false);
-    }
-    if (stream)
-        _mm_sfence();
-    double lanes[GSI_LANES];
-    for (int k = 0; k < 8; k++)
-        _mm256_storeu_pd(lanes + 4 * k, acc[k]);
-    uint32_t amax = highest(top, GS_F32);
-    if (dst && bad->inf + bad->nan > 0) {
-        bad->amax = amax > bad->amax ? amax : bad->amax;
-        amax = GSI_F32_INF;
-    }
-    *sumsq = gsi_fold(lanes, amax);
-    return amax;
+    (void)type;
+    return highest(x, GS_F32);
 }
 
-INLINE uint32_t avx2_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
+INLINE void scale_block(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                        float factor, bool stream)
 {
-    return scan_and_scale(NULL, sumsq, NULL, type, src, type, n, 1, false);
+    map(dst, to, src, from, n, SCALE, factor, stream, false);
 }
 
-INLINE uint32_t avx2_unscale(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
-                             const void *src, gs_dtype from, size_t n, float factor, bool stream)
+INLINE void fence(void) { _mm_sfence(); }
+
+#include "kernel/pass/tmpl_scan.h"
+
+#undef FAMILY
+
+INLINE void avx2_count(gsi_counts *out, double *sumsq, const void *src, size_t n, gsi_limits limits,
+                       gs_dtype type)
 {
-    return scan_and_scale(bad, sumsq, dst, to, src, from, n, factor, stream);
+    if (sumsq)
+        avx2_scan(sumsq, src, n, type);
+    count_all(out, src, n, limits, type);
 }
 
 INLINE uint32_t avx2_convert(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,

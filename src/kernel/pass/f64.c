@@ -50,8 +50,11 @@ static uint32_t scan_f64_ref(double *sumsq, const void *src, size_t n)
 }
 
 /* The limit of underflow is the f32 after a tie that rounds to zero: what lies between does not. */
-static void count_f64_ref(gsi_counts *out, const void *src, size_t n, gsi_limits limits)
+static void count_f64_ref(gsi_counts *out, double *sumsq, const void *src, size_t n,
+                          gsi_limits limits)
 {
+    if (sumsq)
+        scan_f64_ref(sumsq, src, n);
     const double *x = src;
     const double under = limits.underflow ? (double)gsi_float(limits.underflow - 1) : 0;
     const double sub = (double)gsi_float(limits.subnormal);
@@ -96,7 +99,7 @@ static uint32_t unscale_f64_ref(gsi_counts *bad, double *sumsq, void *dst, const
     const uint32_t amax = scan_f64_ref(sumsq, src, n);
     if (amax >= GSI_F32_INF) {
         gsi_counts part;
-        count_f64_ref(&part, src, n, (gsi_limits){0});
+        count_f64_ref(&part, NULL, src, n, (gsi_limits){0});
         gsi_add_bad(bad, &part, 0);
     }
     scale_f64_ref(dst, src, n, factor, stream);

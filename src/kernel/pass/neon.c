@@ -351,7 +351,7 @@ INLINE void count32(gsi_counts *c, tally *t, const void *src, size_t i, size_t n
 
 INLINE uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-INLINE void neon_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
+INLINE void count_all(gsi_counts *out, const void *src, size_t n, gsi_limits limits, gs_dtype type)
 {
     const uint32_t underflow = max_u32(limits.underflow, 1),
                    sub = max_u32(limits.subnormal, underflow);
@@ -376,62 +376,43 @@ INLINE void neon_count(gsi_counts *out, const void *src, size_t n, gsi_limits li
     *out = c;
 }
 
-/* Of a block, before it is overwritten. */
-static __attribute__((noinline)) void count_bad(gsi_counts *bad, const void *src, size_t i,
-                                                size_t n, gs_dtype type)
+/* ---- scan, unscale ---- */
+
+#define FAMILY(name) neon_##name
+typedef uint32x4_t vector; /* of f32 bits, whatever the type */
+typedef float64x2_t f64s;
+
+INLINE vector larger(vector a, vector b, gs_dtype type)
 {
-    gsi_counts part;
-    neon_count(&part, src, n, (gsi_limits){0}, type);
-    gsi_add_bad(bad, &part, i);
+    (void)type;
+    return vmaxq_u32(a, b);
 }
 
-/* Scans src. Where dst is not NULL, each block is written there, times factor, after its scan. */
-INLINE uint32_t scan_and_scale(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
-                               const void *src, gs_dtype type, size_t n, float factor)
+INLINE uint32_t top_of(vector x, gs_dtype type)
 {
-    float64x2_t acc[16];
-    double lanes[GSI_LANES];
-    uint32x4_t top = all(0);
-    for (int k = 0; k < 16; k++)
-        acc[k] = vdupq_n_f64(0);
-    for (size_t i = 0, count; i < n; i += count) {
-        uint32_t rest[GSI_BLOCK];
-        const void *block = at(src, i, type);
-        count = n - i < GSI_BLOCK ? n - i : GSI_BLOCK;
-        if (count < GSI_BLOCK) { /* zeros add nothing, in any lane */
-            memset(rest, 0, sizeof rest);
-            memcpy(rest, block, count * gsi_size_of(type));
-            block = rest;
-        }
-        const uint32x4_t one = scan_block(acc, block, type);
-        if (dst && __builtin_expect(highest(one, GS_F32) >= GSI_F32_INF, 0))
-            count_bad(bad, block, i, count, type);
-        else
-            top = vmaxq_u32(top, one);
-        if (dst)
-            map((char *)dst + i * gsi_size_of(to), to, block, type, count, SCALE, factor);
-    }
-    for (int k = 0; k < 16; k++)
-        vst1q_f64(lanes + 2 * k, acc[k]);
-    uint32_t amax = highest(top, GS_F32);
-    if (dst && bad->inf + bad->nan > 0) {
-        bad->amax = amax > bad->amax ? amax : bad->amax;
-        amax = GSI_F32_INF;
-    }
-    *sumsq = gsi_fold(lanes, amax);
-    return amax;
+    (void)type;
+    return highest(x, GS_F32);
 }
 
-INLINE uint32_t neon_scan(double *sumsq, const void *src, size_t n, gs_dtype type)
-{
-    return scan_and_scale(NULL, sumsq, NULL, type, src, type, n, 1);
-}
-
-INLINE uint32_t neon_unscale(gsi_counts *bad, double *sumsq, void *dst, gs_dtype to,
-                             const void *src, gs_dtype from, size_t n, float factor, bool stream)
+INLINE void scale_block(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
+                        float factor, bool stream)
 {
     (void)stream;
-    return scan_and_scale(bad, sumsq, dst, to, src, from, n, factor);
+    map(dst, to, src, from, n, SCALE, factor);
+}
+
+INLINE void fence(void) {}
+
+#include "kernel/pass/tmpl_scan.h"
+
+#undef FAMILY
+
+INLINE void neon_count(gsi_counts *out, double *sumsq, const void *src, size_t n, gsi_limits limits,
+                       gs_dtype type)
+{
+    if (sumsq)
+        neon_scan(sumsq, src, n, type);
+    count_all(out, src, n, limits, type);
 }
 
 /* ---- the kernels ---- */

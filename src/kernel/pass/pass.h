@@ -9,7 +9,9 @@ typedef uint32_t gsi_stochastic_fn(void *dst, const void *src, size_t n, uint64_
                                    uint64_t first); /* src[0] is element `first` of the stream */
 typedef uint32_t gsi_check_fn(const void *src, size_t n);
 typedef uint32_t gsi_scan_fn(double *sumsq, const void *src, size_t n);
-typedef void gsi_count_fn(gsi_counts *out, const void *src, size_t n, gsi_limits limits);
+/* sumsq not NULL: scans as well, in the same pass over memory. */
+typedef void gsi_count_fn(gsi_counts *out, double *sumsq, const void *src, size_t n,
+                          gsi_limits limits);
 typedef uint32_t gsi_scale_fn(void *dst, const void *src, size_t n, float factor, bool stream);
 /* Scale and scan in one pass over memory: amax and sum of squares are those of src, and so is what
  * bad gets, if not all of src is finite: inf, nan, first_bad and the amax of the rest; it is zero
@@ -121,10 +123,10 @@ static inline void gsi_add_bad(gsi_counts *bad, const gsi_counts *part, size_t f
     {                                                          \
         return family(sumsq, src, n, from);                    \
     }
-#define GSI_MAKE_count(as, name, family, from, to)                              \
-    as void name(gsi_counts *out, const void *src, size_t n, gsi_limits limits) \
-    {                                                                           \
-        family(out, src, n, limits, from);                                      \
+#define GSI_MAKE_count(as, name, family, from, to)                                             \
+    as void name(gsi_counts *out, double *sumsq, const void *src, size_t n, gsi_limits limits) \
+    {                                                                                          \
+        family(out, sumsq, src, n, limits, from);                                              \
     }
 #define GSI_MAKE_scale(as, name, family, from, to)                                    \
     as uint32_t name(void *dst, const void *src, size_t n, float factor, bool stream) \

@@ -91,9 +91,11 @@ static inline uint32_t ref_scan(double *sumsq, const void *src, size_t n, gs_dty
     return gsi_amax_bits(top);
 }
 
-static inline void ref_count(gsi_counts *out, const void *src, size_t n, gsi_limits limits,
-                             gs_dtype type)
+static inline void ref_count(gsi_counts *out, double *sumsq, const void *src, size_t n,
+                             gsi_limits limits, gs_dtype type)
 {
+    if (sumsq)
+        ref_scan(sumsq, src, n, type);
     gsi_counts c = {.first_bad = n};
     for (size_t i = 0; i < n; i++) {
         const uint32_t mag = gsi_magnitude(gsi_element(src, type, i));
@@ -131,7 +133,7 @@ static inline uint32_t ref_unscale(gsi_counts *bad, double *sumsq, void *dst, gs
     const uint32_t amax = ref_scan(sumsq, src, n, from);
     if (amax >= GSI_F32_INF) {
         gsi_counts part;
-        ref_count(&part, src, n, (gsi_limits){0}, from);
+        ref_count(&part, NULL, src, n, (gsi_limits){0}, from);
         gsi_add_bad(bad, &part, 0);
     }
     ref_scale(dst, to, src, from, n, factor, stream);

@@ -60,10 +60,11 @@ static void run_and_count(const gsi_pass_run *p, gsi_span at, void *dst, const v
     const bool bad = amax >= GSI_F32_INF;
     if (!bad || !p->has_counted)
         out->counts.amax = amax;
-    if (p->want_counts || (bad && !p->has_counted))
-        p->ctx->kernels.pass.count[p->dst[at.t].dtype](&out->counts, dst, at.count, p->limits);
-    if (!p->want_counts && !p->has_counted)
+    if (bad && !p->has_counted) {
+        p->ctx->kernels.pass.count[p->dst[at.t].dtype](&out->counts, NULL, dst, at.count,
+                                                       (gsi_limits){0});
         out->counts.zero = 0; /* counted only because something was not finite */
+    }
 }
 
 static void run_strided(const gsi_pass_run *p, gsi_span at, gsi_chunk_result *out)

@@ -31,8 +31,7 @@ struct gsi_pass_run {
     uint64_t seed;
     gs_dtype half;
     bool stream;
-    bool want_counts; /* count everything, in every chunk */
-    bool has_counted; /* run: the statistics are of what it has overwritten */
+    bool has_counted; /* run has: of all elements, or of what it has overwritten */
     gsi_limits limits;
     atomic_ullong *words; /* those of a gs_exponents */
 

@@ -6,6 +6,13 @@ void gs_stats_init(gs_stats *stats)
     *stats = (gs_stats){.bad_tensor = GS_NONE, .bad_index = GS_NONE};
 }
 
+static void merge_floats(gs_stats *into, const gs_stats *from)
+{
+    if (from->amax > into->amax)
+        into->amax = from->amax;
+    into->sumsq += from->sumsq;
+}
+
 void gs_stats_merge(gs_stats *into, const gs_stats *from)
 {
     into->elements += from->elements;
@@ -14,11 +21,13 @@ void gs_stats_merge(gs_stats *into, const gs_stats *from)
     into->zero += from->zero;
     into->subnormal += from->subnormal;
     into->underflow += from->underflow;
-    const uint64_t env = gsi_fpenv_enter();
-    if (from->amax > into->amax)
-        into->amax = from->amax;
-    into->sumsq += from->sumsq;
-    gsi_fpenv_leave(env);
+    if (gsi_fpenv_usual()) { /* else a step of a scaler would spend its time on modes */
+        merge_floats(into, from);
+    } else {
+        const uint64_t env = gsi_fpenv_enter();
+        merge_floats(into, from);
+        gsi_fpenv_leave(env);
+    }
     if (from->bad_tensor < into->bad_tensor ||
         (from->bad_tensor == into->bad_tensor && from->bad_index < into->bad_index)) {
         into->bad_tensor = from->bad_tensor;

@@ -33,6 +33,15 @@ gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_s
     return status == GS_OK ? gsi_run_pass(&p, stats, true) : status;
 }
 
+static uint32_t count_chunk(const gsi_pass_run *p, gsi_span at, void *dst, const void *src,
+                            gsi_chunk_result *out)
+{
+    gsi_counts *const c = &out->counts;
+    (void)dst;
+    p->ctx->kernels.pass.count[type_of(p->src, at)](c, &out->sumsq, src, at.count, p->limits);
+    return c->inf + c->nan > 0 ? GSI_F32_INF : c->amax;
+}
+
 static gs_status check_half(gs_context *ctx, gs_dtype half)
 {
     return half == GS_F16 || half == GS_BF16
@@ -49,11 +58,11 @@ gs_status gs_tensors_count(gs_context *ctx, const gs_tensor *list, size_t n, gs_
     if (status != GS_OK)
         return status;
     gsi_pass_run p = {.ctx = ctx,
-                      .run = scan_chunk,
+                      .run = count_chunk,
                       .dst = list,
                       .src = list,
                       .n = n,
-                      .want_counts = true,
+                      .has_counted = true,
                       .limits = gsi_limits_of(half)};
     return gsi_run_pass(&p, each, false);
 }
@@ -192,10 +201,10 @@ static uint32_t round_chunk(const gsi_pass_run *p, gsi_span at, void *dst, const
         const size_t n = gsi_min_size(at.count - i, PIECE);
         float *const x = (float *)dst + i;
         gsi_counts before, after;
-        k->count[GS_F32](&before, x, n, p->limits);
+        k->count[GS_F32](&before, NULL, x, n, p->limits);
         k->convert[p->half][GS_F32](half, x, n, false);
         k->convert[GS_F32][p->half](x, half, n, false);
-        k->count[GS_F32](&after, x, n, (gsi_limits){0});
+        k->count[GS_F32](&after, NULL, x, n, (gsi_limits){0});
         all->zero += before.zero;
         all->underflow += before.underflow;
         all->subnormal += before.subnormal;
