@@ -8,6 +8,7 @@
 #   make test-arm          the suites of numbers on AArch64, in an emulator
 #   make test-port         one hash of all numbers, on other architectures, C libraries and Windows
 #   make fuzz              every reader against any bytes, ASan and UBSan on [SECONDS=10] [ONLY=fuzz_log]
+#   make coverage          lines and branches that the suites run, by folder
 #   make mutants           break the library on purpose: do the tests notice? [COUNT=40] [SEED=1]
 #   make bench             every pass over gradients against memory bandwidth
 #   make bench-advise      `gradscale advise` against 1 GB of files [FOLDER=/dev/shm]
@@ -109,7 +110,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites fuzz run-fuzz torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+.PHONY: all suites fuzz run-fuzz coverage run-coverage torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -250,6 +251,19 @@ fuzz:
 
 run-fuzz: $(addprefix $(BUILD)/fuzz/,$(ONLY))
 	@tests/fuzz/run.sh $(BUILD) $(SECONDS) $(ONLY)
+
+# What the suites run of the code, as a table. One compiler, no sanitizer: gcov's counts.
+coverage:
+	@$(MAKE) --no-print-directory $(JOBS) run-coverage BUILD=build-coverage \
+	    CFLAGS="-O1 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage
+
+COVERED = $(filter-out suite_package.sh suite_install.sh suite_torch.sh suite_amalgamation.sh suite_browser.sh suite_fuzz.sh, \
+            $(notdir $(SCRIPTS)))
+run-coverage: all suites
+	@find $(BUILD) -name '*.gcda' -delete
+	-@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" MPICC="$(MPICC)" MAKE="$(MAKE)" MAKEFLAGS= tests/support/run.sh $(PROGRAM) \
+	    $(sort $(SUITES)) $(filter $(addprefix tests/cli/,$(COVERED)),$(SCRIPTS))
+	@scripts/coverage.py $(BUILD)
 
 # No part of the tests' set-up: where it is not there, suite_torch skips.
 torch: build/torch/bin/python

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-gs_context *ctx; /* not static: what only this points to is no leak */
-gs_model *model;
-gs_trainer *trainer;
+static gs_context *ctx;
+static gs_model *model;
+static gs_trainer *trainer;
 
 static void begin(void)
 {
@@ -32,16 +32,24 @@ static void begin(void)
         abort();
 }
 
+static void end(void)
+{
+    gs_trainer_free(trainer);
+    gs_model_free(model);
+    gs_context_free(ctx);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static uint8_t copy[1 << 16];
     static gs_checkpoint_text text;
     gs_error error = {0};
     gs_checkpoint about = {0};
-    if (!trainer)
-        begin();
-    if (n < 16 || n > sizeof copy)
+    begin(); /* one for each input: what is left of the last one is not to matter */
+    if (n < 16 || n > sizeof copy) {
+        end();
         return 0;
+    }
     memcpy(copy, data, n);
     gsi_hash hash;
     gsi_hash_init(&hash);
@@ -54,5 +62,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const gs_status loaded = gs_checkpoint_load(path, trainer, &about, &error);
     if (loaded == GS_OK && peeked != GS_OK)
         abort();
+    end();
     return 0;
 }
