@@ -21,6 +21,7 @@
     X(gs_checkpoint, 64)         \
     X(gs_checkpoint_text, 17984) \
     X(gs_saver_times, 32)        \
+    X(gs_saver_state, 32)        \
     X(gs_comm, 48)               \
     X(gs_reducer_config, 24)     \
     X(gs_piece, 16)              \
