@@ -7,6 +7,8 @@
 #   make test-long         the same with everything there is to test
 #   make test-arm          the suites of numbers on AArch64, in an emulator
 #   make test-port         one hash of all numbers, on other architectures, C libraries and Windows
+#   make fuzz              every reader against any bytes, ASan and UBSan on [SECONDS=10] [ONLY=fuzz_log]
+#   make coverage          lines and branches that the suites run, by folder
 #   make mutants           break the library on purpose: do the tests notice? [COUNT=40] [SEED=1]
 #   make bench             every pass over gradients against memory bandwidth
 #   make bench-advise      `gradscale advise` against 1 GB of files [FOLDER=/dev/shm]
@@ -115,8 +117,8 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites torch oracle amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
-        bench-torch \
+.PHONY: all suites fuzz run-fuzz coverage run-coverage torch oracle amalgamation deps test test-long test-arm \
+        test-port run-tests run-arm demo bench bench-advise bench-torch \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -225,6 +227,14 @@ $(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -o $@ $<
 
+# Fuzz targets: with clang and SAN=fuzzer-no-link,... alone, as `make fuzz` has it. Those of the program have all of it
+# but its main.
+FUZZ := $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.c)))
+$(BUILD)/obj/tests/fuzz/%.o: INCLUDE = -Isrc -I.
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(filter-out %/core/main.o,$(call obj,$(CLI))) $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -ldl
+
 # The bits of everything as one hash: suite_port.sh.
 $(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a
 	@mkdir -p $(@D)
@@ -274,6 +284,28 @@ test-port:
 	@scripts/deps.sh port
 	@GS_LONG=1 $(MAKE) --no-print-directory $(JOBS) $(BUILD)/tests/port_hash
 	@GS_LONG=1 BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" MAKEFLAGS= tests/support/run.sh $(PROGRAM) tests/tree/suite_port.sh
+
+# Every reader against any bytes. The records of executions: doc/security.md.
+SECONDS ?= 10
+ONLY    ?= $(FUZZ)
+fuzz:
+	@$(MAKE) --no-print-directory $(JOBS) run-fuzz CC=clang SAN=fuzzer-no-link,address,undefined MPICC=
+
+run-fuzz: $(addprefix $(BUILD)/fuzz/,$(ONLY))
+	@tests/fuzz/run.sh $(BUILD) $(SECONDS) $(ONLY)
+
+# What the suites run of the code, as a table. One compiler, no sanitizer: gcov's counts.
+coverage:
+	@$(MAKE) --no-print-directory $(JOBS) run-coverage BUILD=build-coverage \
+	    CFLAGS="-O1 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage WERROR=
+
+COVERED = $(filter-out suite_package.sh suite_install.sh suite_torch.sh suite_amalgamation.sh suite_browser.sh suite_fuzz.sh, \
+            $(notdir $(SCRIPTS)))
+run-coverage: all suites
+	@find $(BUILD) -name '*.gcda' -delete
+	-@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" MPICC="$(MPICC)" MAKE="$(MAKE)" MAKEFLAGS= tests/support/run.sh $(PROGRAM) \
+	    $(sort $(SUITES)) $(filter $(addprefix tests/cli/,$(COVERED)),$(SCRIPTS))
+	@scripts/coverage.py $(BUILD)
 
 # No part of the tests' set-up: where it is not there, suite_torch skips.
 torch: build/torch/bin/python

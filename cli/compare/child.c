@@ -158,7 +158,7 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
             argv[n++] = options[i][0];
             argv[n++] = options[i][1];
         }
-    const int out = open(t->out, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    const int out = cli_open(t->out, O_WRONLY | O_CREAT | O_TRUNC);
     const int in = open("/dev/null", O_RDONLY);
     if (out < 0 || in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(127);

@@ -143,7 +143,7 @@ static int make_folder(const char *path)
 {
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
         return cli_fail("--output %.120s: %s", path, strerror(errno));
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = cli_open(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         return cli_fail("--output %.120s: %s", path, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -287,6 +287,7 @@ int cmd_compare(int argc, char **argv)
         find_done(&c);
     bool complete = compare_children(&c, trial_ended);
     write_report(&c);
+    complete &= c.report[0] != 0;
     if (given.json)
         compare_json(&c, stdout);
     else if (!c.quiet)

@@ -212,6 +212,9 @@ void *cli_resize(void *block, size_t size);
  * keeps its permissions. */
 int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened);
 
+/* open that a signal does not end; a new file: 0666. */
+int cli_open(const char *path, int flags);
+
 /* A stream into memory, and its end: the text is the caller's, with a 0 behind it. A program
  * without memory ends there, as in cli_resize. */
 FILE *cli_text_begin(char **text, size_t *length);

@@ -8,8 +8,10 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FILE_MAX = 1 << 20, KEYS_MAX = 256, VALUE_MAX = 4096 };
 
@@ -165,16 +167,24 @@ int cli_config_read_text(const cli_option *rows, const char *text, const char *n
 
 int cli_config_read(const cli_option *rows, const char *path)
 {
-    FILE *file = fopen(path, "r");
-    if (!file)
+    int fd;
+    do
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0)
         return cli_fail("%.120s: %s", path, strerror(errno));
     char *text = new_text(FILE_MAX + 2);
-    errno = 0;
-    const size_t length = fread(text, 1, FILE_MAX + 1, file);
-    const bool failed = ferror(file) != 0;
+    size_t length = 0;
+    ssize_t got = 1;
+    while (length <= FILE_MAX && got != 0) {
+        got = read(fd, text + length, FILE_MAX + 1 - length);
+        if (got < 0 && errno != EINTR)
+            break;
+        length += got > 0 ? (size_t)got : 0;
+    }
     const int why = errno;
-    fclose(file);
-    if (failed)
+    close(fd);
+    if (got < 0)
         return cli_fail("%.120s: %s", path, strerror(why));
     if (length > FILE_MAX)
         return cli_fail("%.120s: larger than %d bytes: this is no config file", path, FILE_MAX);

@@ -37,7 +37,7 @@ void cli_text_end(FILE *to, char **text)
 
 /* ---- files ---- */
 
-static int open_again(const char *path, int flags) /* a signal is no error */
+int cli_open(const char *path, int flags)
 {
     int fd;
     do
@@ -76,7 +76,7 @@ static void sync_folder_of(const char *path, char *folder)
     strcpy(folder, path);
     char *slash = strrchr(folder, '/');
     strcpy(slash ? slash + (slash == folder) : folder, slash ? "" : ".");
-    const int fd = open_again(folder, O_RDONLY | O_DIRECTORY);
+    const int fd = cli_open(folder, O_RDONLY | O_DIRECTORY);
     if (fd >= 0) {
         sync_fd(fd);
         close(fd);
@@ -86,7 +86,7 @@ static void sync_folder_of(const char *path, char *folder)
 /* What is there and not a file, a device or a pipe, cannot be replaced: it is written to. */
 static int write_through(const char *path, const char *bytes, size_t n, bool *opened)
 {
-    const int fd = open_again(path, O_WRONLY);
+    const int fd = cli_open(path, O_WRONLY);
     *opened = fd >= 0;
     if (fd < 0)
         return errno;
@@ -99,7 +99,7 @@ static int open_temporary(char *temporary, size_t room, const char *path)
     int fd = -1;
     for (unsigned i = 0; i < 1000 && fd < 0; i++) {
         snprintf(temporary, room, "%s.%ld-%u.part", path, (long)getpid(), i);
-        fd = open_again(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        fd = cli_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
         if (fd < 0 && errno != EEXIST)
             break;
     }

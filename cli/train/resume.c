@@ -84,7 +84,7 @@ static const char *part_below(const char *path, const char *folder)
 }
 
 /* Whether a link is on the way from the folder to the file, or the file is one. */
-static bool leads_away(const char *path, size_t folder)
+static int leads_away(bool *away, const char *path, size_t folder)
 {
     struct stat about;
     char part[4096];
@@ -92,22 +92,28 @@ static bool leads_away(const char *path, size_t folder)
         if (path[i] == '/' || path[i] == 0) {
             memcpy(part, path, i);
             part[i] = 0;
-            if (lstat(part, &about) == 0 ? S_ISLNK(about.st_mode) : errno != ENOENT)
-                return true;
+            if (lstat(part, &about) != 0) {
+                if (errno != ENOENT)
+                    return cli_failed("%.120s: %s", part, strerror(errno));
+            } else if (S_ISLNK(about.st_mode)) {
+                *away = true;
+            }
         }
-    return false;
+    return CLI_GO;
 }
 
 /* The output becomes the same file of the folder as it is now, or none. */
-static void confine(const char **output, const char *option, const char *was, const char *now,
-                    const char *given)
+static int confine(const char **output, const char *option, const char *was, const char *now,
+                   const char *given)
 {
     const char *rest = *output ? part_below(*output, was) : NULL;
     const size_t room = rest ? strlen(now) + strlen(rest) + 2 : 0;
     char *path = rest && room <= 4096 ? cli_resize(NULL, room) : NULL;
     if (path)
         snprintf(path, room, "%s/%s", now, rest);
-    if (*output && (!path || leads_away(path, strlen(now)))) {
+    bool away = *output && !path;
+    const int code = path ? leads_away(&away, path, strlen(now)) : CLI_GO;
+    if (away) {
         if (!given)
             cli_warn("the run wrote its %s to %.120s, outside of its folder: give --%s to go on "
                      "with it",
@@ -116,6 +122,7 @@ static void confine(const char **output, const char *option, const char *was, co
         path = NULL;
     }
     *output = path; /* for as long as the program runs */
+    return code;
 }
 
 /* ---- its options ---- */
@@ -133,10 +140,14 @@ int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, co
                    : cli_fail("--checkpoint: the path is too long");
     train_options *g = &train_given;
     const char *was = g->checkpoint ? g->checkpoint : "";
-    confine(&g->log, "log", was, folder, given->log);
-    confine(&g->csv, "csv", was, folder, given->csv);
-    confine(&g->tensorboard, "tensorboard", was, folder, given->tensorboard);
-    confine(&g->report, "report", was, folder, given->report);
+    if (code == CLI_GO)
+        code = confine(&g->log, "log", was, folder, given->log);
+    if (code == CLI_GO)
+        code = confine(&g->csv, "csv", was, folder, given->csv);
+    if (code == CLI_GO)
+        code = confine(&g->tensorboard, "tensorboard", was, folder, given->tensorboard);
+    if (code == CLI_GO)
+        code = confine(&g->report, "report", was, folder, given->report);
     g->checkpoint = folder;
     begun = train_given;
     return code;

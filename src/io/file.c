@@ -30,6 +30,15 @@ int gsi_open(const char *path, int flags)
     return fd;
 }
 
+ssize_t gsi_read(int fd, void *bytes, size_t n)
+{
+    ssize_t got;
+    do
+        got = read(fd, bytes, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
 int gsi_fsync(int fd)
 {
     int code;

@@ -4,6 +4,8 @@
 
 #include "base/base.h"
 
+#include <sys/types.h>
+
 enum { GSI_SHOWN_PATH = 100 };
 
 typedef struct gsi_file {
@@ -20,8 +22,9 @@ void gsi_file_close(gsi_file *file);
 gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offset,
                         gs_error *error);
 
-/* open, fsync and flock that a signal does not end (EINTR). */
-int gsi_open(const char *path, int flags); /* a new file: 0666 */
+/* open, read, fsync and flock that a signal does not end (EINTR). */
+int gsi_open(const char *path, int flags);       /* a new file: 0666 */
+ssize_t gsi_read(int fd, void *bytes, size_t n); /* as much as there is; 0: the end */
 int gsi_fsync(int fd);
 int gsi_flock(int fd, int operation);
 

@@ -72,6 +72,14 @@ static inline uint64_t gsi_little(const uint8_t *p, int bytes)
     return x;
 }
 
+/* Files are little-endian, but where `swap` says otherwise; machines need not be. */
+static inline bool gsi_big_endian(void)
+{
+    const uint16_t one = 1;
+    return *(const uint8_t *)&one == 0;
+}
+void gsi_swap_bytes(void *items, size_t count, size_t item);
+
 /* ---- npy headers, also inside npz ---- */
 
 enum {

@@ -1,8 +1,13 @@
 #include "io/lines.h"
 
+#include "io/file.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 char *gsi_copy_text(gsi_heap *heap, const char *text, size_t length)
 {
@@ -38,7 +43,7 @@ enum { BUFFER = 1 << 16 };
 
 gs_status gsi_lines_open(gsi_lines *lines, const char *path, const gs_alloc *alloc, gs_error *error)
 {
-    *lines = (gsi_lines){0};
+    *lines = (gsi_lines){.fd = -1};
     gsi_heap_init(&lines->heap, alloc);
     lines->path = gsi_copy_text(&lines->heap, path, strlen(path));
     lines->buffer = lines->path ? gsi_new(&lines->heap, BUFFER) : NULL;
@@ -46,8 +51,8 @@ gs_status gsi_lines_open(gsi_lines *lines, const char *path, const gs_alloc *all
         gsi_lines_close(lines);
         return gsi_fail(error, GS_ENOMEM, "%s: out of memory", path);
     }
-    lines->file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
-    if (!lines->file) {
+    lines->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : gsi_open(path, O_RDONLY | O_CLOEXEC);
+    if (lines->fd < 0) {
         const int why = errno;
         gsi_lines_close(lines);
         return gsi_fail(error, GS_EIO, "%s: cannot be opened: %s", path, strerror(why));
@@ -57,12 +62,12 @@ gs_status gsi_lines_open(gsi_lines *lines, const char *path, const gs_alloc *all
 
 void gsi_lines_close(gsi_lines *lines)
 {
-    if (lines->file && lines->file != stdin)
-        fclose(lines->file);
+    if (lines->fd > STDIN_FILENO)
+        close(lines->fd);
     gsi_free(&lines->heap, lines->text);
     gsi_free(&lines->heap, lines->buffer);
     gsi_free(&lines->heap, lines->path);
-    lines->file = NULL;
+    lines->fd = -1;
     lines->text = lines->buffer = lines->path = NULL;
 }
 
@@ -70,10 +75,11 @@ void gsi_lines_close(gsi_lines *lines)
 static gs_status next_piece(gsi_lines *l, const char **piece, size_t *n, gs_error *error)
 {
     if (l->at == l->filled) {
+        const ssize_t got = gsi_read(l->fd, l->buffer, BUFFER);
         l->at = 0;
-        l->filled = fread(l->buffer, 1, BUFFER, l->file);
+        l->filled = got > 0 ? (size_t)got : 0;
         l->bytes += l->filled;
-        if (ferror(l->file))
+        if (got < 0)
             return gsi_fail(error, GS_EIO, "%.100s: cannot be read: %s", l->path, strerror(errno));
     }
     *piece = l->buffer + l->at;

@@ -4,13 +4,11 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
-
 enum { GSI_LINE_MAX = 16 << 20 }; /* bytes: a longer line is not text */
 
 typedef struct gsi_lines {
     gsi_heap heap;
-    FILE *file;
+    int fd; /* -1: closed; 0: standard input */
     char *path;
     char *text; /* the line, without its end */
     size_t length, room;

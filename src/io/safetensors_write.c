@@ -184,6 +184,24 @@ gs_status gsi_safetensors_header(char **header, size_t *length, gsi_tensor *list
 
 /* ---- the file ---- */
 
+/* In the file's order of bytes; on most machines that is the one in memory. */
+static gs_status write_tensor(gsi_replace *file, const gsi_tensor *x, gs_error *error)
+{
+    enum { PIECE = 1 << 13 }; /* bytes: a multiple of every element */
+    const size_t item = size_of(x->dtype), bytes = (size_t)x->count * item;
+    char piece[PIECE];
+    if (!gsi_big_endian())
+        return gsi_replace_write(file, x->data, bytes, error);
+    gs_status status = GS_OK;
+    for (size_t at = 0; at < bytes && status == GS_OK; at += PIECE) {
+        const size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        memcpy(piece, (const char *)x->data + at, n);
+        gsi_swap_bytes(piece, n / item, item);
+        status = gsi_replace_write(file, piece, n, error);
+    }
+    return status;
+}
+
 static gs_status write_file(const char *path, const char *header, size_t length,
                             const gsi_tensor *list, size_t n, bool checked, gs_error *error)
 {
@@ -193,8 +211,7 @@ static gs_status write_file(const char *path, const char *header, size_t length,
     if (status == GS_OK)
         status = gsi_replace_write(&file, header, length, error);
     for (size_t i = 0; status == GS_OK && i < n; i++)
-        status = gsi_replace_write(&file, list[i].data,
-                                   (size_t)list[i].count * size_of(list[i].dtype), error);
+        status = write_tensor(&file, &list[i], error);
     if (status == GS_OK && checked) {
         put_little(checksum, gsi_hash_end(&file.hash));
         status = gsi_replace_write(&file, checksum, sizeof checksum, error);

@@ -239,8 +239,8 @@ int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
 const void *gs_source_map(gs_source *s, size_t i)
 {
     const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
-    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap || e->pub.offset % e->item != 0 ||
-        s->file.size > SIZE_MAX)
+    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap != gsi_big_endian() ||
+        e->pub.offset % e->item != 0 || s->file.size > SIZE_MAX)
         return NULL;
     if (!s->map) {
         void *map = mmap(NULL, (size_t)s->file.size, PROT_READ, MAP_SHARED, s->file.fd, 0);
@@ -252,9 +252,9 @@ const void *gs_source_map(gs_source *s, size_t i)
     return (const char *)s->map + e->pub.offset;
 }
 
-static void swap_bytes(uint8_t *p, size_t count, size_t item)
+void gsi_swap_bytes(void *items, size_t count, size_t item)
 {
-    for (; count > 0; count--, p += item)
+    for (uint8_t *p = items; count > 0; count--, p += item)
         for (size_t a = 0, b = item - 1; a < b; a++, b--) {
             const uint8_t t = p[a];
             p[a] = p[b];
@@ -286,7 +286,7 @@ gs_status gs_source_read(void *dst, gs_source *s, size_t i, uint64_t first, size
     const gs_status status =
         s->read ? s->read(s, e, first, count, dst, error)
                 : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
-    if (status == GS_OK && e->swap)
-        swap_bytes(dst, count, item);
+    if (status == GS_OK && e->swap != gsi_big_endian())
+        gsi_swap_bytes(dst, count, item);
     return status;
 }

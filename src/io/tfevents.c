@@ -122,7 +122,7 @@ static gs_status new_file(gsi_append *file, const char *folder, gs_error *error)
                                folder, (long long)time(NULL), host, (long)getpid(), i);
         if (n < 0 || (size_t)n >= sizeof path)
             return gsi_fail(error, GS_ESIZE, "%.100s: the path is too long", folder);
-        const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        const int fd = gsi_open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
         if (fd < 0 && errno == EEXIST)
             continue;
         if (fd < 0)

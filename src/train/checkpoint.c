@@ -71,6 +71,10 @@ static gs_status read_all(const gs_source *s, char *data, gs_error *error)
         status = gsi_read_at(s, checksum, sizeof checksum, end, error);
     if (status == GS_OK && gsi_little(checksum, 8) != gsi_hash_end(&hash))
         status = gsi_bad_file(s, error, GS_ECHECKSUM, "is damaged: its checksum does not match");
+    for (size_t i = 0; status == GS_OK && data && gsi_big_endian() && i + 1 < s->count; i++) {
+        const gsi_entry *e = &s->entries[i];
+        gsi_swap_bytes(data + (e->pub.offset - start), (size_t)e->pub.count, (size_t)e->item);
+    }
     return status;
 }
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,101 +14,116 @@ static gs_status failed(const char *path, gs_error *error)
     return gsi_fail(error, GS_EIO, "%.120s: %s", path, strerror(errno));
 }
 
-/* *file becomes NULL where nothing is there, and of pipes and terminals, which keep nothing. */
-static gs_status open_old(FILE **file, const char *path, gs_error *error)
+/* A log that is there already, byte by byte. */
+typedef struct old_log {
+    int fd; /* -1: nothing is there; or a pipe or terminal, which keeps nothing */
+    int error;
+    size_t at, n;
+    char bytes[1 << 15];
+} old_log;
+
+static gs_status open_old(old_log *old, const char *path, gs_error *error)
 {
     struct stat about;
-    *file = NULL;
+    old->fd = -1;
+    old->error = 0;
+    old->at = old->n = 0;
     if (stat(path, &about) != 0)
         return errno == ENOENT ? GS_OK : failed(path, error);
     if (!S_ISREG(about.st_mode))
         return GS_OK;
-    const int fd = gsi_open(path, O_RDONLY | O_CLOEXEC);
-    *file = fd >= 0 ? fdopen(fd, "r") : NULL;
-    if (*file)
-        return GS_OK;
-    const gs_status status = failed(path, error);
-    if (fd >= 0)
-        close(fd);
-    return status;
+    old->fd = gsi_open(path, O_RDONLY | O_CLOEXEC);
+    return old->fd >= 0 ? GS_OK : failed(path, error);
 }
 
-/* The end of the reading: an error is not the end of the file. */
-static gs_status close_old(FILE *file, const char *path, gs_status status, gs_error *error)
+/* -1: the end, or an error, which is not the end: close_old tells. */
+static int next_byte(old_log *old)
 {
-    if (ferror(file))
-        status = gsi_fail(error, GS_EIO, "%.120s: cannot be read: %s", path, strerror(errno));
-    fclose(file);
-    return status;
-}
-
-/* Whether it begins as a log of ours does, as far as it goes; one that was rotated begins with any
- * line. */
-static bool is_log(FILE *file)
-{
-    static const char *const starts[] = {"{\"event\":\"", "{\"step\":"};
-    char has[16];
-    const size_t n = fread(has, 1, sizeof has, file);
-    bool ours = false;
-    for (size_t i = 0; i < GSI_COUNT(starts); i++) {
-        const size_t length = strlen(starts[i]);
-        ours |= memcmp(has, starts[i], n < length ? n : length) == 0;
+    if (old->at == old->n) {
+        const ssize_t got = gsi_read(old->fd, old->bytes, sizeof old->bytes);
+        if (got < 0)
+            old->error = errno;
+        old->at = 0;
+        old->n = got > 0 ? (size_t)got : 0;
     }
-    return ours && fseek(file, 0, SEEK_SET) == 0;
+    return old->at < old->n ? (unsigned char)old->bytes[old->at++] : -1;
 }
 
-/* Bytes of the JSON log that are whole lines. */
-static gs_status keep_json(uint64_t *keep, const char *path, gs_error *error)
+static gs_status close_old(old_log *old, const char *path, bool ours, const char *what,
+                           gs_error *error)
 {
-    FILE *file;
-    const gs_status status = open_old(&file, path, error);
+    close(old->fd);
+    if (old->error)
+        return gsi_fail(error, GS_EIO, "%.120s: cannot be read: %s", path, strerror(old->error));
+    return ours ? GS_OK
+                : gsi_fail(error, GS_EFORMAT, "%.120s: this is no %s to go on with", path, what);
+}
+
+/* A line without its end, cut to fit; *whole: it has one. 0 is the first byte of what a power loss
+ * may leave: the length of the file, and zeros for what did not come to the disk. A line ends before
+ * them. Returns its length in the file; -1: there is none. */
+static int64_t next_line(old_log *old, char *line, size_t room, bool *whole)
+{
+    int64_t length = 0;
+    int c;
+    while ((c = next_byte(old)) > 0 && c != '\n') {
+        if ((size_t)length < room - 1)
+            line[length] = (char)c;
+        length++;
+    }
+    line[(size_t)length < room - 1 ? (size_t)length : room - 1] = 0;
+    *whole = c == '\n';
+    return *whole || length > 0 ? length : -1;
+}
+
+/* Whether it is, as far as it goes, how `text` begins. */
+static bool begins(const char *line, const char *text)
+{
+    const size_t n = strlen(line), m = strlen(text);
+    return memcmp(line, text, n < m ? n : m) == 0;
+}
+
+/* Bytes of the JSON log that are whole lines. One that was rotated begins with any line. */
+static gs_status keep_json(uint64_t *keep, const char *path, old_log *old, gs_error *error)
+{
+    char line[16];
+    const gs_status status = open_old(old, path, error);
     *keep = 0;
-    if (!file)
+    if (old->fd < 0)
         return status;
-    uint64_t at = 0;
-    errno = 0;
-    const bool ours = is_log(file);
-    for (int c; ours && (c = getc(file)) != EOF;) {
-        at++;
-        if (c == '\n')
-            *keep = at;
+    bool ours = true, whole = true, first = true;
+    for (int64_t n; ours && whole && (n = next_line(old, line, sizeof line, &whole)) >= 0;) {
+        if (first)
+            ours = begins(line, "{\"event\":\"") || begins(line, "{\"step\":");
+        first = false;
+        *keep += whole ? (uint64_t)n + 1 : 0;
     }
-    return close_old(
-        file, path,
-        ours ? GS_OK : gsi_fail(error, GS_EFORMAT, "%.120s: this is no log to go on with", path),
-        error);
+    return close_old(old, path, ours, "log", error);
 }
 
 /* Bytes of the CSV that are its header and whole rows of steps up to `step`. */
 static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64_t step,
-                          gs_error *error)
+                          old_log *old, gs_error *error)
 {
     char row[1024];
-    FILE *file;
-    const gs_status status = open_old(&file, path, error);
+    const gs_status status = open_old(old, path, error);
     *keep = 0;
-    if (!file)
+    if (old->fd < 0)
         return status;
     gsi_log_header(l);
-    bool ours = !l->line.lost, header = true;
-    errno = 0;
-    while (ours && fgets(row, sizeof row, file)) {
-        const size_t length = strcspn(row, "\n");
-        const bool whole = row[length] == '\n';
+    bool ours = !l->line.lost, header = true, whole = true;
+    for (int64_t n; ours && whole && (n = next_line(old, row, sizeof row, &whole)) >= 0;) {
+        const size_t length = (size_t)n;
         if (header) /* as far as it goes */
             ours = length > 0 && (whole ? length == l->line.n : length < l->line.n) &&
                    memcmp(row, l->line.text, length) == 0;
-        if (!whole || (!header && strtoull(row, NULL, 10) > step))
+        else if (strtoull(row, NULL, 10) > step)
             break;
         header = false;
-        *keep += length + 1;
+        *keep += whole && ours ? length + 1 : 0;
     }
     l->line.n = 0;
-    return close_old(
-        file, path,
-        ours ? GS_OK
-             : gsi_fail(error, GS_EFORMAT, "%.120s: this is no CSV log to go on with", path),
-        error);
+    return close_old(old, path, ours, "CSV log", error);
 }
 
 /* (1) All that is there has been looked at, and all files are open and locked, before one of them
@@ -118,10 +132,14 @@ static gs_status open_files(gs_logger *l, const gs_logger_config *config, gs_err
 {
     uint64_t json = 0, csv = 0;
     gs_status status = GS_OK;
+    old_log *old = config->resume ? gsi_new(&l->heap, sizeof *old) : NULL;
+    if (config->resume && !old)
+        return gsi_fail(error, GS_ENOMEM, "no memory to read a log");
     if (config->resume && config->json)
-        status = keep_json(&json, config->json, error);
+        status = keep_json(&json, config->json, old, error);
     if (status == GS_OK && config->resume && config->csv)
-        status = keep_csv(l, &csv, config->csv, config->step, error);
+        status = keep_csv(l, &csv, config->csv, config->step, old, error);
+    gsi_free(&l->heap, old);
     if (status == GS_OK && config->json)
         status = gsi_append_open(&l->json, config->json, error);
     if (status == GS_OK && config->csv)

@@ -87,19 +87,25 @@ typedef struct folder_list {
 /* The files of steps up to `last`. False: the folder cannot be read. */
 static bool list_steps(folder_list *list, const char *folder, uint64_t last)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir;
     uint64_t step;
+    do
+        dir = opendir(folder);
+    while (!dir && errno == EINTR);
     *list = (folder_list){0, UINT64_MAX, 0};
     if (!dir)
         return false;
-    for (struct dirent *e; (e = readdir(dir));)
+    errno = 0;
+    for (struct dirent *e; (e = readdir(dir)); errno = 0)
         if (is_step(e->d_name, &step) && step <= last) {
             list->count++;
             list->oldest = step < list->oldest ? step : list->oldest;
             list->newest = step > list->newest ? step : list->newest;
         }
+    const int why = errno;
     closedir(dir);
-    return true;
+    errno = why;
+    return why == 0;
 }
 
 /* ---- the thread ---- */

@@ -43,12 +43,13 @@
 enum { CANNOT = 125 };
 
 /* What is counted, and what a fault may be. */
-#define CALLS(X)                                                                                  \
-    X(OPEN, "open")                                                                               \
-    X(OPENDIR, "opendir")                                                                         \
-    X(READDIR, "readdir") X(READ, "read") X(WRITE, "write") X(FSYNC, "fsync") X(RENAME, "rename") \
-        X(CLOSE, "close") X(MMAP, "mmap") X(STAT, "stat") X(TRUNCATE, "truncate") X(LINK, "link") \
-            X(UNLINK, "unlink") X(MKDIR, "mkdir") X(FLOCK, "flock")
+/* clang-format off */
+#define CALLS(X)                                                                          \
+    X(OPEN, "open")     X(OPENDIR, "opendir") X(READDIR, "readdir")   X(READ, "read")     \
+    X(WRITE, "write")   X(FSYNC, "fsync")     X(RENAME, "rename")     X(CLOSE, "close")   \
+    X(MMAP, "mmap")     X(STAT, "stat")       X(TRUNCATE, "truncate") X(LINK, "link")     \
+    X(UNLINK, "unlink") X(MKDIR, "mkdir")     X(FLOCK, "flock")
+/* clang-format on */
 
 typedef enum call {
 #define X(id, name) id,

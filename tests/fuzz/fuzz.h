@@ -1,4 +1,10 @@
-/* fuzz.h: what the targets share: a file in memory, and an allocator that catches greed. */
+/* fuzz.h: what the targets share: a file in memory, and an allocator that catches greed.
+ *
+ *     make fuzz [SECONDS=10]           every target so long, with ASan and UBSan; needs clang, Linux
+ *     make fuzz ONLY=fuzz_log          one of them
+ *
+ * A target is fuzz_NAME.c. It begins with corpus/NAME and what tests/fuzz/run.sh adds to it; what it
+ * finds new stays in build-.../fuzz/corpus. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -11,7 +17,7 @@
 
 enum { MOST = 1 << 24 }; /* a small file that asks for more than 16 MB has won */
 
-static void *limited(void *user, void *block, size_t old_size, size_t size)
+static inline void *limited(void *user, void *block, size_t old_size, size_t size)
 {
     (void)user;
     (void)old_size;
@@ -25,7 +31,7 @@ static void *limited(void *user, void *block, size_t old_size, size_t size)
 }
 
 /* The path of a file with these bytes, until the next call. */
-static const char *file_of(const uint8_t *data, size_t n)
+static inline const char *file_of(const uint8_t *data, size_t n)
 {
     static int fd = -1;
     static char path[64];

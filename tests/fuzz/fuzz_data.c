@@ -1,10 +1,5 @@
-/* Any bytes as a data set, its own labels: refused, or every item can be read. Needs clang and
- * Linux:
- *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_data.c \
- *         src/base/[ahrs]*.c src/io/{file,folder,idx,lines,stream,tokens}.c \
- *         src/train/{data*,permute}.c -lz -lm -o fuzz_data
- *     ./fuzz_data -max_len=4096 -max_total_time=300 CORPUS */
+/* Any bytes as a data set (idx, gz, tokens, text), its own labels: refused, or every item can be
+ * read. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 

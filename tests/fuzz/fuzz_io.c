@@ -1,8 +1,4 @@
-/* Any bytes as a file: refused, or read to the end. Needs clang and Linux:
- *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_io.c \
- *         src/base/[ahs]*.c src/num/num.c src/io/[!.]*.c -lz -ljansson -o fuzz_io
- *     ./fuzz_io -max_len=4096 -max_total_time=300 CORPUS tests/data */
+/* Any bytes as a file of tensors (npy, npz, safetensors): refused, or read to the end. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 

@@ -63,6 +63,33 @@ elsewhere RISC-V riscv64-linux-gnu-gcc qemu-riscv64
 elsewhere armhf arm-linux-gnueabihf-gcc qemu-arm
 elsewhere ppc64le powerpc64le-linux-gnu-gcc qemu-ppc64le
 elsewhere s390x s390x-linux-gnu-gcc qemu-s390x # big-endian
+# Files of a big-endian machine go on here, and back: a checkpoint, states of scalers and a log.
+files() # NAME COMPILER RUN
+{
+    if ! command -v "$2" >/dev/null || ! command -v "$3" >/dev/null; then
+        skip "files of $1" "no $2 or no $3 (scripts/deps.sh port)"
+        return
+    fi
+    flags="-std=c11 -O2 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -pthread"
+    mkdir -p "$tmp/zlib" "$tmp/whole" "$tmp/there" "$tmp/back"
+    find /usr/include -maxdepth 2 \( -name zlib.h -o -name zconf.h \) -exec cp {} "$tmp/zlib" \;
+    check "files here" ${CC:-gcc} $flags -o "$tmp/here.files" tests/port/files.c "$BUILD/libgradscale_train.a" \
+        "$BUILD/libgradscale.a" -lz -lm
+    check "files of $1" $2 $flags -fexcess-precision=fast -DWITHOUT_ZLIB -I"$tmp/zlib" -static -o "$tmp/$1.files" \
+        tests/port/files.c $(core) $(find src/io src/train -name '*.c') -lm
+    check "a whole run" "$tmp/here.files" "$tmp/whole" 0 10
+    check "$1 begins" $3 "$tmp/$1.files" "$tmp/there" 0 5
+    check "it goes on here" "$tmp/here.files" "$tmp/there" 5 10
+    check "begun here" "$tmp/here.files" "$tmp/back" 0 5
+    check "$1 goes on" $3 "$tmp/$1.files" "$tmp/back" 5 10
+    for folder in there back; do
+        for file in step-00000010.safetensors scaler.txt scaler.bin; do
+            check "$folder: $file has the same bits" cmp "$tmp/whole/$file" "$tmp/$folder/$file"
+        done
+        check "$folder: its log is whole" test "$(grep -c '^{"step":' "$tmp/$folder/log")" = 10
+    done
+}
+files s390x s390x-linux-gnu-gcc qemu-s390x
 elsewhere i686 i686-linux-gnu-gcc qemu-i386
 elsewhere Windows x86_64-w64-mingw32-gcc-posix /usr/lib/wine/wine64
 finish

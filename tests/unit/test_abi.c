@@ -22,6 +22,7 @@
     X(gs_checkpoint, 72)         \
     X(gs_checkpoint_text, 17992) \
     X(gs_saver_times, 32)        \
+    X(gs_saver_state, 32)        \
     X(gs_comm, 48)               \
     X(gs_reducer_config, 24)     \
     X(gs_piece, 16)              \

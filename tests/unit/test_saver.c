@@ -297,6 +297,46 @@ static void fill_disk(void)
     job_free(&j);
 }
 
+/* What failed is written again as it was, though training has gone on; only then it counts. */
+static void save_again(void)
+{
+    job j = job_new(&tiny);
+    gs_saver *saver = saver_new(0);
+    gs_checkpoint about = {.best = 1, .step = 7, .best_step = 7};
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(gs_saver_retry(NULL, &error) == GS_ENULL);
+    CHECK(gs_saver_retry(saver, &error) == GS_ESTATE); /* nothing has failed */
+    CHECK(gs_checkpoint_save(in_folder("want"), j.trainer, &about, &error) == GS_OK);
+    limit_files(100);
+    CHECK(gs_saver_save(saver, j.trainer, &about, GS_SAVE_BEST, &error) == GS_OK);
+    job_step(&j, 7);
+    CHECK(gs_saver_wait(saver, &error) == GS_EIO);
+    gs_saver_state state = gs_saver_get_state(saver);
+    CHECK(!state.busy && !state.failed && state.files == 0 && state.best == 0);
+    CHECK(gs_saver_retry(saver, &error) == GS_OK); /* in vain */
+    while (gs_saver_get_state(saver).busy)
+        continue;
+    state = gs_saver_get_state(saver);
+    CHECK(state.failed && state.files == 0);
+    limit_files(RLIM_INFINITY);
+    CHECK(gs_saver_retry(saver, &error) == GS_OK);
+    CHECK(gs_saver_wait(saver, &error) == GS_OK);
+    state = gs_saver_get_state(saver);
+    CHECK(!state.failed && state.files == 1 && state.step == 7 && state.best == 7);
+    CHECK(same_file(in_folder("want"), in_folder("step-00000007.safetensors")));
+    CHECK(same_file(in_folder("want"), in_folder("best.safetensors")));
+    CHECK(gs_saver_retry(saver, &error) == GS_ESTATE);
+    gs_saver_free(saver);
+    job_free(&j);
+}
+
+static void test_again(void)
+{
+    make_folder();
+    in_child(save_again);
+    remove_folder();
+}
+
 static void test_full(void)
 {
     make_folder();
@@ -475,6 +515,6 @@ static void test_kill(void)
     remove_folder();
 }
 
-TESTS({"copy", test_copy}, {"keep", test_keep}, {"newest", test_newest},
+TESTS({"copy", test_copy}, {"again", test_again}, {"keep", test_keep}, {"newest", test_newest},
       {"temporaries", test_temporaries}, {"create", test_create}, {"lock", test_lock},
       {"full", test_full}, {"rights", test_rights}, {"memory", test_memory}, {"kill", test_kill})
