@@ -17,6 +17,7 @@
 #   make install           [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=] [STRIP=yes: debug info apart, in .debug/]
 #   make install-lib       libgradscale alone, which needs neither zlib nor jansson
 #   make uninstall         with the same variables
+#   make man               the man pages, in build/man
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
 #   make oracle            PyPI's transformers, onnxruntime and others in build/oracle, gigabytes, for suite_use
 #   make bench-torch       training steps beside PyTorch's, minutes [BENCH_ARGS="--models cnn --json"]
@@ -117,7 +118,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites fuzz run-fuzz coverage run-coverage torch oracle amalgamation deps test test-long test-arm \
+.PHONY: all man suites fuzz run-fuzz coverage run-coverage torch oracle amalgamation deps test test-long test-arm \
         test-port run-tests run-arm demo bench bench-advise bench-torch \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
@@ -394,13 +395,35 @@ define install_parts
 	    $(DESTDIR)$(LIBDIR)/cmake/gradscale
 endef
 
-install: all $(BUILD)/self.txt $(BUILD)/gradscaleConfigVersion.cmake
+# Pages from the tables of options: the program prints them, and says which commands there are.
+SHARE   := $(PREFIX)/share
+commands = $$($(PROGRAM) $(1) --help=words | sed -n '/^-/d; s/\t.*//p')
+man: $(BUILD)/man/done
+$(BUILD)/man/done: $(PROGRAM)
+	@rm -rf $(@D) && mkdir -p $(@D) && $(PROGRAM) --help=man >$(@D)/gradscale.1
+	@for c in $(call commands,); do $(PROGRAM) $$c --help=man >$(@D)/gradscale-$$c.1 || exit 1; done
+	@for c in $(call commands,bench); do $(PROGRAM) bench $$c --help=man >$(@D)/gradscale-bench-$$c.1 || exit 1; done
+	@touch $@
+
+# $(1) folder in the tree, $(2) where: all of its files
+copy_files = (cd $(1) && find . -type f) | while read -r f; do \
+                 install -D -m 644 "$(1)/$$f" "$(2)/$$f" || exit 1; done
+
+install: all man $(BUILD)/self.txt $(BUILD)/gradscaleConfigVersion.cmake
 	$(call install_parts,$(PARTS))
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/gradscale
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gradscale
 	install $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
 	@$(call apart,$(DESTDIR)$(PREFIX)/bin/gradscale)
 	install -m 644 $(BUILD)/self.txt $(DESTDIR)$(PREFIX)/share/gradscale
+	install -D -m 644 completion/gradscale.bash $(DESTDIR)$(SHARE)/bash-completion/completions/gradscale
+	install -D -m 644 completion/_gradscale $(DESTDIR)$(SHARE)/zsh/site-functions/_gradscale
+	install -D -m 644 completion/gradscale.fish $(DESTDIR)$(SHARE)/fish/vendor_completions.d/gradscale.fish
+	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/doc/gradscale
+	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1
+	install -m 644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(SHARE)/doc/gradscale
+	@$(call copy_files,doc,$(DESTDIR)$(SHARE)/doc/gradscale/doc)
+	@$(call copy_files,examples,$(DESTDIR)$(SHARE)/doc/gradscale/examples)
 
 install-lib: $(BUILD)/libgradscale.a $(BUILD)/libgradscale.so.$(VERSION) $(BUILD)/gradscaleConfigVersion.cmake
 	$(call install_parts,gradscale)
@@ -409,7 +432,11 @@ install-lib: $(BUILD)/libgradscale.a $(BUILD)/libgradscale.so.$(VERSION) $(BUILD
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/gradscale $(DESTDIR)$(PREFIX)/bin/.debug/gradscale.debug
 	rm -rf $(DESTDIR)$(PREFIX)/include/gradscale $(DESTDIR)$(PREFIX)/share/gradscale \
-	    $(DESTDIR)$(LIBDIR)/cmake/gradscale
+	    $(DESTDIR)$(LIBDIR)/cmake/gradscale $(DESTDIR)$(SHARE)/doc/gradscale
+	rm -f $(DESTDIR)$(SHARE)/man/man1/gradscale.1 $(DESTDIR)$(SHARE)/man/man1/gradscale-*.1 \
+	    $(DESTDIR)$(SHARE)/bash-completion/completions/gradscale \
+	    $(DESTDIR)$(SHARE)/zsh/site-functions/_gradscale \
+	    $(DESTDIR)$(SHARE)/fish/vendor_completions.d/gradscale.fish
 	@for part in $(PARTS); do \
 	    rm -f $(DESTDIR)$(LIBDIR)/lib$$part.a $(DESTDIR)$(LIBDIR)/lib$$part.so* \
 	        $(DESTDIR)$(LIBDIR)/.debug/lib$$part.so* $(DESTDIR)$(LIBDIR)/pkgconfig/$$part.pc; done

@@ -1,6 +1,7 @@
 /* gradscale advise: reads gradients of any framework and says which loss scale they need. */
 #include "cli/advise/advise.h"
 #include "cli/core/commands.h"
+#include "cli/logs/logs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,10 @@ static int open_file(advise_file *f, const char *path)
 {
     gs_error error = {0};
     *f = (advise_file){.path = path};
+    const int pickle = logs_refuse_pickle(
+        path, "save the gradients with safetensors.torch.save_file or numpy.savez instead");
+    if (pickle != CLI_GO)
+        return pickle;
     const gs_status status = gs_source_open(&f->source, path, NULL, &error);
     if (status != GS_OK) /* whatever is wrong with it, the input is bad */
         return status == GS_ENOMEM ? cli_fail_status(status, &error) : cli_fail("%s", error.text);

@@ -336,7 +336,7 @@ static void answer(FILE *f, const advise *a)
 static void page(FILE *f, const void *what)
 {
     const advise *a = what;
-    html_begin(f, "gradscale advise", (const char *const[]){style, NULL});
+    html_begin(f, "gradscale advise", (const char *const[]){style, NULL}, 0);
     fputs("<h1>Loss scale for these gradients</h1>\n<p class=\"soft\">", f);
     for (size_t i = 0; i < a->count; i++) {
         fputs(i ? ", " : "", f);

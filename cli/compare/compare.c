@@ -33,7 +33,7 @@ static const cli_option own_rows[] = {
      CLI_STRING(&given.output)},
     {"resume", NULL, "go on: what DIR has whole logs of is not repeated", CLI_FLAG(&given.resume)},
     {"quiet", NULL, "print nothing but errors, and what --json asks for",
-     CLI_FLAG(&train_given.quiet)},
+     CLI_FLAG(&train_given.quiet), .letter = 'q'},
     {"json", NULL, "print JSON; its schema is in doc/json-compare.md", CLI_FLAG(&given.json)},
     {0}};
 

@@ -58,7 +58,7 @@ static int check_scaler(const compare_run *run)
     gs_scaler scaler;
     gs_error error;
     if (gs_scaler_init(&scaler, run->scaler, &error) != GS_OK)
-        return cli_fail("--runs: %s", error.text);
+        return cli_fail_scaler("--runs", run->scaler, &error);
     return CLI_GO;
 }
 

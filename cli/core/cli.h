@@ -67,7 +67,7 @@ typedef enum cli_kind {
 /* Kind and destination of a row, so that the compiler checks the one against the other. */
 #define CLI_FLAG(p)     .kind = CLI_KIND_FLAG, .to.flag = (p)       /* bool: true when given */
 #define CLI_STRING(p)   .kind = CLI_KIND_STRING, .to.string = (p)   /* const char *, not empty */
-#define CLI_UNSIGNED(p) .kind = CLI_KIND_UNSIGNED, .to.u64 = (p)    /* uint64_t, decimal */
+#define CLI_UNSIGNED(p) .kind = CLI_KIND_UNSIGNED, .to.u64 = (p)    /* uint64_t: 1000, 1e3 */
 #define CLI_DOUBLE(p)   .kind = CLI_KIND_DOUBLE, .to.real = (p)     /* double, finite; or 0x1p16 */
 #define CLI_SIZE(p)     .kind = CLI_KIND_SIZE, .to.size = (p)       /* size_t, bytes: 64K, 1G */
 #define CLI_CHOICE(p)   .kind = CLI_KIND_CHOICE, .to.choice = (p)   /* int: which one it is */
@@ -90,8 +90,10 @@ struct cli_option {
         cli_list *list;
         const cli_option *section;
     } to;
-    double min, max; /* of numbers, both legal; both 0: no limits */
-    bool now;        /* about this run of the program: not a key of config files */
+    double min, max;   /* of numbers, both legal; both 0: no limits */
+    bool now;          /* about this run of the program: not a key of config files */
+    char letter;       /* -q for --quiet; 0: none */
+    const char *alias; /* another name that is taken; NULL: none */
 };
 
 /* Of a number that was not given: UINT64_MAX, or NaN. --help shows no default then. */
@@ -113,9 +115,18 @@ typedef struct cli_spec {
     const cli_command *commands; /* if it has subcommands: parsing stops at the first operand */
 } cli_spec;
 
-/* Sets the destinations and leaves the operands in argv[0..*argc). Options and operands mix freely;
+/* Every command has --help; --help=man prints it as a man page, --help=words as what completion
+ * needs: a line "--name<tab>VALUE<tab>help" per option, commands first.
+ *
+ * Sets the destinations and leaves the operands in argv[0..*argc). Options and operands mix freely;
  * "--" ends the options. Returns CLI_GO; or CLI_DONE after --help, CLI_BAD after an error. */
 int cli_parse(const cli_spec *spec, int *argc, char **argv);
+
+/* The texts of --help=man and --help=words (man.c). */
+void cli_print_man(const cli_spec *spec, const cli_option *help);
+void cli_print_words(const cli_spec *spec, const cli_option *help);
+/* What --help says of a row: its help, default and alias. */
+void cli_row_text(char *buffer, size_t size, const cli_option *row);
 
 /* Runs the subcommand argv[0] of spec->commands with what follows it. */
 int cli_run(const cli_spec *spec, int argc, char **argv);
@@ -149,6 +160,9 @@ int cli_next_item(const char **list, char *item, size_t size);
 
 /* The name among names[n] that the user may have meant by `wrong`, or NULL. */
 const char *cli_nearest(const char *wrong, const char *const *names, size_t n);
+
+/* CLI_BAD after the error message of a scaler that there is not, with the one that may be meant. */
+int cli_fail_scaler(const char *option, const char *name, const gs_error *error);
 
 /* ---- the machine ---- */
 

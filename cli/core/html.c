@@ -68,13 +68,16 @@ void html_escape(FILE *f, const char *text)
     }
 }
 
-void html_begin(FILE *f, const char *title, const char *const *styles)
+void html_begin(FILE *f, const char *title, const char *const *styles, double refresh)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
           "<meta name=\"color-scheme\" content=\"light dark\"/>\n"
-          "<link rel=\"icon\" href=\"data:,\"/>\n<title>",
+          "<link rel=\"icon\" href=\"data:,\"/>\n",
           f);
+    if (refresh > 0)
+        fprintf(f, "<meta http-equiv=\"refresh\" content=\"%.0f\"/>\n", refresh < 1 ? 1 : refresh);
+    fputs("<title>", f);
     html_escape(f, title);
     fprintf(f, "</title>\n<style>\n%s", style_of_all);
     for (; *styles; styles++)

@@ -9,8 +9,8 @@
 void html_escape(FILE *f, const char *text);
 
 /* Everything up to the first heading; styles: the page's own rules, in CSS, up to NULL. html_end
- * closes it. */
-void html_begin(FILE *f, const char *title, const char *const *styles);
+ * closes it. refresh: seconds after which a browser reads the page again; 0: never. */
+void html_begin(FILE *f, const char *title, const char *const *styles, double refresh);
 void html_end(FILE *f);
 
 /* A table that scrolls by itself where it is too wide; rows follow. Titles are escaped, up to NULL.

@@ -15,7 +15,8 @@ static const cli_command commands[] = {
 static int run(int argc, char **argv)
 {
     bool version = false;
-    const cli_option options[] = {{"version", NULL, "print the version", CLI_FLAG(&version)}, {0}};
+    const cli_option options[] = {
+        {"version", NULL, "print the version", CLI_FLAG(&version), .letter = 'V'}, {0}};
     const cli_spec spec = {.name = "gradscale",
                            .operands = "COMMAND ...",
                            .about = "Loss scaling for mixed-precision training.",

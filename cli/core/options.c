@@ -12,13 +12,35 @@ enum { WIDTH = 79, LEFT_MAX = 30, NAMES_MAX = 256 };
 
 /* Every table ends with it. */
 static bool help_wanted;
-static const cli_option help_row[] = {{"help", NULL, "show this text", CLI_FLAG(&help_wanted)},
-                                      {0}};
+static int help_as; /* in text|man|words */
+static const cli_option help_row[] = {
+    {"help", NULL, "show this text", CLI_FLAG(&help_wanted), .letter = 'h'}, {0}};
 
 /* ---- reading values ---- */
 
+/* 1e3, 2.5e6: whole, and such that a double has it exactly. */
+static bool read_power(uint64_t *out, const char *text)
+{
+    static const char digits[] = "0123456789";
+    const char *rest = text + strspn(text, digits);
+    if (rest > text && *rest == '.')
+        rest += 1 + strspn(rest + 1, digits);
+    if (rest == text || (*rest != 'e' && *rest != 'E'))
+        return false;
+    rest += rest[1] == '+' ? 2 : 1;
+    if (!*rest || rest[strspn(rest, digits)])
+        return false;
+    const double value = strtod(text, NULL);
+    if (!(value < 0x1p53) || value != floor(value))
+        return false;
+    *out = (uint64_t)value;
+    return true;
+}
+
 bool cli_read_unsigned(uint64_t *out, const char *text)
 {
+    if (read_power(out, text))
+        return true;
     if (!*text || text[strspn(text, "0123456789")])
         return false;
     errno = 0;
@@ -165,8 +187,11 @@ static size_t option_names(const char **names, size_t n, const cli_option *rows)
     for (; rows && rows->name && n < NAMES_MAX; rows++)
         if (rows->kind == CLI_KIND_SECTION)
             n = option_names(names, n, rows->to.section);
-        else
+        else {
             names[n++] = rows->name;
+            if (rows->alias && n < NAMES_MAX)
+                names[n++] = rows->alias;
+        }
     return n;
 }
 
@@ -221,11 +246,12 @@ void cli_wrap(const char *text, int at, int indent)
     putchar('\n');
 }
 
-/* "--name VALUE" */
+/* "--name VALUE", "-q, --quiet" */
 static int left_text(char *buffer, size_t size, const cli_option *row)
 {
-    return snprintf(buffer, size, "--%s%s%s", row->name, row->value ? " " : "",
-                    row->value ? row->value : "");
+    const char letter[] = {'-', row->letter, ',', ' ', 0};
+    return snprintf(buffer, size, "%s--%s%s%s", row->letter ? letter : "", row->name,
+                    row->value ? " " : "", row->value ? row->value : "");
 }
 
 bool cli_value_text(char *text, size_t size, const cli_option *row)
@@ -262,11 +288,13 @@ bool cli_value_text(char *text, size_t size, const cli_option *row)
     return *text != 0;
 }
 
-static void default_text(char *buffer, size_t size, const cli_option *row)
+void cli_row_text(char *buffer, size_t size, const cli_option *row)
 {
-    char text[128];
+    char text[128], other[80] = "";
     const bool any = row->kind != CLI_KIND_FLAG && cli_value_text(text, sizeof text, row);
-    snprintf(buffer, size, "%s%s%s%s", row->help, any ? " (default " : "", any ? text : "",
+    if (row->alias)
+        snprintf(other, sizeof other, "; also --%s", row->alias);
+    snprintf(buffer, size, "%s%s%s%s%s", row->help, other, any ? " (default " : "", any ? text : "",
              any ? ")" : "");
 }
 
@@ -308,7 +336,7 @@ static void print_rows(const cli_option *rows, int width)
         }
         char left[256], right[1024];
         left_text(left, sizeof left, rows);
-        default_text(right, sizeof right, rows);
+        cli_row_text(right, sizeof right, rows);
         pair(left, right, width);
     }
 }
@@ -334,6 +362,12 @@ static void print_help(const cli_spec *spec)
         printf("\n%s COMMAND --help tells more.\n", spec->name);
 }
 
+static void print_help_with(const cli_spec *spec, const cli_option *help)
+{
+    (void)help;
+    print_help(spec);
+}
+
 /* ---- parsing ---- */
 
 static const cli_option *find(const cli_option *rows, const char *name, size_t length)
@@ -343,11 +377,40 @@ static const cli_option *find(const cli_option *rows, const char *name, size_t l
             const cli_option *row = find(rows->to.section, name, length);
             if (row)
                 return row;
-        } else if (strlen(rows->name) == length && memcmp(rows->name, name, length) == 0) {
+        } else if ((strlen(rows->name) == length && memcmp(rows->name, name, length) == 0) ||
+                   (rows->alias && strlen(rows->alias) == length &&
+                    memcmp(rows->alias, name, length) == 0)) {
             return rows;
         }
     }
     return NULL;
+}
+
+static const cli_option *find_letter(const cli_option *rows, char letter)
+{
+    const cli_option *row = NULL;
+    for (; rows && rows->name && !row; rows++)
+        row = rows->kind == CLI_KIND_SECTION ? find_letter(rows->to.section, letter)
+              : rows->letter == letter       ? rows
+                                             : NULL;
+    return row;
+}
+
+/* "fp16|bf16|fp32": the one that may be meant; "": none. */
+static const char *nearest_choice(char text[64], const char *choices, const char *wrong)
+{
+    char names[32][64];
+    const char *list[32];
+    size_t n = 0;
+    for (; n < 32 && *choices; n++) {
+        choice_text(names[n], sizeof names[n], choices, 0);
+        list[n] = names[n];
+        choices += strcspn(choices, "|");
+        choices += *choices == '|';
+    }
+    const char *nearest = cli_nearest(wrong, list, n);
+    snprintf(text, 64, "%s", nearest ? nearest : "");
+    return text;
 }
 
 static int check_range(const cli_option *row, double value, const char *text, const char *where)
@@ -368,6 +431,7 @@ static int set_value(const cli_option *row, const char *text, const char *where)
     double real;
     size_t size;
     int code, index;
+    char near[64];
     if (!*text)
         return cli_fail("%s%s needs a value (%s), not an empty one", where, row->name,
                         row->value ? row->value : "yes|no");
@@ -406,6 +470,9 @@ static int set_value(const cli_option *row, const char *text, const char *where)
         return code;
     case CLI_KIND_CHOICE:
         index = cli_read_choice(row->value, text);
+        if (index < 0 && *nearest_choice(near, row->value, text))
+            return cli_fail("%s%s is one of %s, not '%.60s': did you mean %s?", where, row->name,
+                            row->value, text, near);
         if (index < 0)
             return cli_fail("%s%s is one of %s, not '%.60s'", where, row->name, row->value, text);
         *row->to.choice = index;
@@ -447,6 +514,13 @@ static int parse_option(const cli_spec *spec, int argc, char **argv, int *i)
         argv[*i][2 + length] = 0;
         return unknown_option(spec, name);
     }
+    if (row == help_row && value) {
+        help_as = cli_read_choice("text|man|words", value);
+        if (help_as < 0)
+            return cli_fail("--help is one of text|man|words, not '%.60s'", value);
+        help_wanted = true;
+        return CLI_GO;
+    }
     if (row->kind == CLI_KIND_FLAG) {
         if (value)
             return cli_fail("--%s takes no value", row->name);
@@ -482,6 +556,7 @@ int cli_parse(const cli_spec *spec, int *argc, char **argv)
     int operands = 0, code = CLI_GO;
     bool ended = false;
     help_wanted = false;
+    help_as = 0;
     for (int i = 0; i < *argc && code == CLI_GO && !help_wanted; i++) {
         if (ended || argv[i][0] != '-' || !argv[i][1]) { /* "-" alone is an operand */
             argv[operands++] = argv[i];
@@ -489,15 +564,21 @@ int cli_parse(const cli_spec *spec, int *argc, char **argv)
         } else if (strcmp(argv[i], "--") == 0) {
             ended = true;
         } else if (argv[i][1] != '-') {
-            help_wanted = strcmp(argv[i], "-h") == 0;
-            if (!help_wanted)
+            const cli_option *row = argv[i][2] ? NULL : find_letter(help_row, argv[i][1]);
+            if (!row && !argv[i][2])
+                row = find_letter(spec->options, argv[i][1]);
+            if (row)
+                *row->to.flag = true;
+            else
                 code = cli_fail("unknown option %.60s: options are written --name", argv[i]);
         } else {
             code = parse_option(spec, *argc, argv, &i);
         }
     }
     if (code == CLI_GO && help_wanted) {
-        print_help(spec);
+        static void (*const print[])(const cli_spec *, const cli_option *) = {
+            print_help_with, cli_print_man, cli_print_words};
+        print[help_as](spec, help_row);
         return CLI_DONE;
     }
     *argc = operands;

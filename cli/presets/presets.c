@@ -5,6 +5,7 @@
 
 #include "gradscale/scaler.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { VALUE = 64 };
@@ -28,8 +29,115 @@ static void print_json(const char *const *names, size_t n)
     put_end(&j);
 }
 
-/* What differs from the defaults, in the words of --set. */
+/* ---- in sentences ---- */
+
+static const struct {
+    const char *name, *about;
+} abouts[] = {
+    {"apex", "Apex, amp"},
+    {"apex-contrib", "Apex, contrib's optimizers"},
+    {"apex-fp16-utils", "Apex, FP16_Optimizer"},
+    {"apex-hysteresis", "Apex, amp_C.update_scale_hysteresis"},
+    {"chainer", "Chainer"},
+    {"colossalai", "Colossal-AI"},
+    {"composer", "MosaicML Composer"},
+    {"deepspeed", "DeepSpeed"},
+    {"deepspeed-0.17.0", "DeepSpeed 0.17.0"},
+    {"deepspeed-fused", "DeepSpeed, FP16_Optimizer"},
+    {"deepspeed-unfused", "DeepSpeed, FP16_UnfusedOptimizer"},
+    {"fairscale", "FairScale"},
+    {"fairseq", "fairseq"},
+    {"flax", "Flax"},
+    {"jmp", "JMP"},
+    {"keras", "Keras 3"},
+    {"megatron", "Megatron-LM"},
+    {"metaseq", "metaseq"},
+    {"mindspore", "MindSpore, DynamicLossScaler"},
+    {"mindspore-cell", "MindSpore, DynamicLossScaleUpdateCell"},
+    {"mindspore-manager", "MindSpore, DynamicLossScaleManager"},
+    {"mxnet", "MXNet"},
+    {"nnabla", "NNabla"},
+    {"oneflow", "OneFlow"},
+    {"openseq2seq", "OpenSeq2Seq"},
+    {"openseq2seq-late", "OpenSeq2Seq, with its update one step late"},
+    {"paddle", "PaddlePaddle, dynamic graphs"},
+    {"paddle-static", "PaddlePaddle, static graphs"},
+    {"pytorch", "PyTorch, GradScaler"},
+    {"pytorch-fsdp-cpu", "PyTorch, ShardedGradScaler on a CPU"},
+    {"pytorch-mps", "PyTorch on MPS"},
+    {"tensorflow", "TensorFlow 1.15 and later"},
+    {"tensorflow-1.15-cap", "TensorFlow 1.15, with its cap of 2^32"},
+    {"tf-keras", "Keras in TensorFlow 2"},
+    {"tf1-exponential", "TensorFlow 1, ExponentialUpdateLossScaleManager"},
+};
+
+static const char *about_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof abouts / sizeof abouts[0]; i++)
+        if (strcmp(abouts[i].name, name) == 0)
+            return abouts[i].about;
+    return name;
+}
+
+/* 65536 -> "2^16", 0.8 -> "0.8" */
+static const char *number(char text[32], double x)
+{
+    int e;
+    if (frexp(x, &e) == 0.5 && fabs((double)e - 1) > 4)
+        snprintf(text, 32, "2^%d", e - 1);
+    else
+        snprintf(text, 32, "%.6g", x);
+    return text;
+}
+
+/* What the parameters come to; those that only matter to the last bit are left to --parameters. */
+static void sentence(char *line, size_t size, const char *name)
+{
+    gs_params p;
+    char a[32], b[32], c[32];
+    size_t used;
+#define ADD(...) (used = strlen(line), (void)snprintf(line + used, size - used, __VA_ARGS__))
+    gs_params_preset(&p, name, NULL);
+    /* some divide by what others multiply with */
+    const double down = p.backoff > 1 ? 1 / p.backoff : p.backoff;
+    snprintf(line, size, "%s: starts at %s; times %s after ", about_of(name), number(a, p.init),
+             number(b, down));
+    if (p.hyst > 1)
+        ADD("%lld overflows", (long long)p.hyst);
+    else
+        ADD("an overflow");
+    ADD(", times %s after %lld clean step%s", number(c, p.growth), (long long)p.interval,
+        p.interval == 1 ? "" : "s");
+    if (p.tolerance > 0)
+        ADD("; tolerates a share of %g", p.tolerance);
+    if (!isnan(p.floor))
+        ADD("; at least %s", number(a, p.floor));
+    if (!isnan(p.max))
+        ADD("; at most %s", number(a, p.max));
+    if (!isnan(p.err_min))
+        ADD("; fails at %s", number(a, p.err_min));
+    ADD(".");
+#undef ADD
+}
+
 static void print_text(const char *const *names, size_t n)
+{
+    int width = 0;
+    char line[512];
+    for (size_t i = 0; i < n; i++)
+        width = (int)strlen(names[i]) > width ? (int)strlen(names[i]) : width;
+    for (size_t i = 0; i < n; i++) {
+        sentence(line, sizeof line, names[i]);
+        printf("%s%-*s%s  ", cli_style_of(stdout, CLI_BOLD), width, names[i],
+               cli_style_of(stdout, CLI_PLAIN));
+        cli_wrap(line, width + 2, width + 2);
+    }
+}
+
+/* ---- the parameters ---- */
+
+/* What differs from the defaults, in the words of --set. */
+static void print_parameters(const char *const *names, size_t n)
 {
     gs_params defaults, p;
     char usual[VALUE], value[VALUE];
@@ -60,17 +168,33 @@ static void print_text(const char *const *names, size_t n)
     cli_table_print(t, stdout);
 }
 
+static int fail_preset(const char *name, const gs_error *error)
+{
+    const char *names[256];
+    size_t n = 0;
+    for (; n < 255 && gs_preset_name(n); n++)
+        names[n] = gs_preset_name(n);
+    const char *nearest = cli_nearest(name, names, n);
+    if (nearest)
+        return cli_fail("%s, did you mean '%s'?", error->text, nearest);
+    return cli_fail("%s", error->text);
+}
+
 int cmd_presets(int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, parameters = false;
     const char *names[256];
     size_t n = 0;
     const cli_option options[] = {
-        {"json", NULL, "print JSON; its schema is in doc/json-presets.md", CLI_FLAG(&json)}, {0}};
+        {"parameters", NULL, "print what differs from the defaults, in the words of --set",
+         CLI_FLAG(&parameters)},
+        {"json", NULL, "print JSON; its schema is in doc/json-presets.md", CLI_FLAG(&json)},
+        {0}};
     const cli_spec spec = {.name = "gradscale presets",
                            .operands = "[PRESET...]",
-                           .about = "Shows the presets of the scaler: every parameter of the one "
-                                    "machine that makes it step as a framework does.",
+                           .about =
+                               "Shows the presets of the scaler: the parameters with which one "
+                               "machine steps as the scaler of a framework does.",
                            .options = options,
                            .max_operands = 255};
     const int code = cli_parse(&spec, &argc, argv);
@@ -80,13 +204,13 @@ int cmd_presets(int argc, char **argv)
         gs_params p;
         gs_error error;
         if (gs_params_preset(&p, argv[i], &error) != GS_OK)
-            return cli_fail("%s", error.text);
+            return fail_preset(argv[i], &error);
         names[n++] = argv[i];
     }
     while (argc == 0 && n < 255 && gs_preset_name(n)) {
         names[n] = gs_preset_name(n);
         n++;
     }
-    (json ? print_json : print_text)(names, n);
+    (json ? print_json : parameters ? print_parameters : print_text)(names, n);
     return CLI_DONE;
 }

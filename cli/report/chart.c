@@ -32,6 +32,8 @@ const char chart_style[] =
     ".band{fill:var(--c);fill-opacity:.16;stroke:none}\n"
     ".dot{fill:var(--c);stroke:var(--paper);stroke-width:1.5}\n"
     ".hollow{fill:var(--paper);stroke:var(--c);stroke-width:2}\n"
+    ".limit{stroke:var(--underflow);stroke-width:1.5;stroke-dasharray:6 3}\n"
+    ".hit{fill:var(--ink);fill-opacity:0}.hit:hover{fill-opacity:.07}\n"
     ".grid{stroke:var(--line);stroke-width:1;shape-rendering:crispEdges}\n"
     "figure>svg.plot{width:calc(100% - 64px);margin:10px 0 0 52px;overflow:visible}\n"
     ".plot text{font-size:12px;font-variant-numeric:tabular-nums;paint-order:stroke;"
@@ -181,6 +183,10 @@ static bool make_axes(axis *x, axis *y, const chart *c)
         y->low = c->low;
         y->high = c->high;
     }
+    if (c->limit_name && y->low <= y->high) {
+        y->low = fmin(y->low, c->limit);
+        y->high = fmax(y->high, c->limit);
+    }
     if (!(x->low <= x->high) || !(y->low <= y->high))
         return false;
     if (x->low == x->high) {
@@ -270,6 +276,53 @@ static void draw_grid(FILE *f, const chart *c, const axis *x, const axis *y)
         const double at = 100 * place(x, x->ticks[i]);
         fprintf(f, "<text x=\"%.2f%%\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", at, HEIGHT + 20,
                 at > 97 ? "end" : "middle", tick_text(text, x, x->ticks[i]));
+    }
+}
+
+static void draw_limit(FILE *f, const chart *c, const axis *y)
+{
+    if (!c->limit_name)
+        return;
+    const double at = HEIGHT * (1 - place(y, c->limit));
+    fprintf(
+        f,
+        "<line class=\"limit\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"100%%\" "
+        "y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+        at, at, at - 5, c->limit_name);
+}
+
+/* ---- what a pointer shows ---- */
+
+static double value_at(const chart_series *s, double x);
+
+/* Strips across the plot whose titles are the values of all lines there: browsers show a title where
+ * the pointer rests, without a script. */
+static void draw_hits(FILE *f, const chart *c, const axis *x)
+{
+    enum { HITS = 60, TEXTS = 600 };
+    const size_t strips = c->n * HITS <= TEXTS ? HITS : TEXTS / c->n;
+    char text[32];
+    for (size_t i = 0; i < strips; i++) {
+        const double at =
+            floor(x->low + (x->high - x->low) * ((double)i + 0.5) / (double)strips + 0.5);
+        size_t told = 0;
+        for (size_t s = 0; s < c->n; s++)
+            told += isnan(value_at(&c->series[s], at)) ? 0 : 1;
+        if (told == 0)
+            continue;
+        fprintf(f,
+                "<rect class=\"hit\" x=\"%.2f%%\" y=\"0\" width=\"%.2f%%\" "
+                "height=\"%d\"><title>step %.0f",
+                100.0 * (double)i / (double)strips, 100.0 / (double)strips, HEIGHT, at);
+        for (size_t s = 0; s < c->n; s++) {
+            const double value = value_at(&c->series[s], at);
+            if (isnan(value))
+                continue;
+            fputs(": ", f);
+            html_escape(f, c->series[s].name);
+            fprintf(f, " %s", y_text(text, c, value));
+        }
+        fputs("</title></rect>\n", f);
     }
 }
 
@@ -446,6 +499,7 @@ void chart_draw(FILE *f, const chart *c)
             "table.</desc>\n",
             c->id, c->about, x.low, x.high, c->n, c->n == 1 ? "" : "s");
     draw_grid(f, c, &x, &y);
+    draw_limit(f, c, &y);
     fprintf(f,
             "<svg width=\"100%%\" height=\"%d\" viewBox=\"0 0 1000 %d\" "
             "preserveAspectRatio=\"none\" overflow=\"visible\">\n",
@@ -457,6 +511,7 @@ void chart_draw(FILE *f, const chart *c)
     fputs("</svg>\n", f);
     for (size_t s = c->n; s-- > 0 && (c->points || (c->n > 1 && !c->marks));)
         draw_dots(f, c, &c->series[s], &x, &y);
+    draw_hits(f, c, &x);
     draw_marks(f, c, &x, &y);
     fputs("</svg>\n", f);
     draw_table(f, c, &x);

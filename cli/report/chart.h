@@ -41,6 +41,8 @@ typedef struct chart {
     const char *title, *about;
     chart_unit unit; /* of y; CHART_POWER: y is its log2 */
     bool may_be_log, from_zero, bands, points;
+    const char *limit_name; /* NULL: no line; else drawn across at `limit` */
+    double limit;
     double low, high; /* of y, to share an axis; low == high: from the data */
     const chart_series *series;
     size_t n;

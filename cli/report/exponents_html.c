@@ -119,7 +119,7 @@ static void draw_ridges(FILE *f, const report_run *run, const layers_choice *lay
         "BF16 reaches from -133 to 127. The numbers follow as a table.</desc>\n",
         id, layers->n, s.low, s.high);
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        fprintf(f, "<line class=\"limit\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"0\" y2=\"%d\"/>",
+        fprintf(f, "<line class=\"range\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"0\" y2=\"%d\"/>",
                 percent_at(&s, limits[i]), percent_at(&s, limits[i]), height);
     fputc('\n', f);
     for (size_t r = 0; r < layers->n; r++) {

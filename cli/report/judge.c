@@ -54,7 +54,7 @@ static void judge_fate(report_run *run)
     run->first_bad = UINT64_MAX;
     if (run->n == 0)
         return;
-    const bool stuck = run->skipped * 10 > run->n * 9;
+    const bool stuck = !run->only_skips && run->skipped * 10 > run->n * 9;
     if (!stuck && (!run->has_loss || isfinite(run->loss)))
         return;
     run->fate = stuck ? REPORT_STUCK : REPORT_DIVERGED;
@@ -70,7 +70,7 @@ void report_judge(report_run *run)
         const report_step *s = &run->steps[i];
         run->skipped += s->skipped;
         run->retried += s->reruns > 0;
-        run->bad_losses += run->has_loss && !isfinite(s->loss);
+        run->bad_losses += run->has_loss && !run->kind && !isfinite(s->loss);
         if (isfinite(s->underflow)) {
             underflow += (double)s->underflow;
             told++;

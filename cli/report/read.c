@@ -5,9 +5,8 @@
  * (2) A line that is not understood is counted and costs nothing else; only a file in which no line
  *     is understood is refused.
  * (3) Memory follows what the file holds, never what it says. */
+#include "cli/logs/logs.h"
 #include "cli/report/report.h"
-
-#include "gradscale/log.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,8 +100,10 @@ static void drop_after(report_run *run, double step)
 
 static bool add_step(report_run *run, const gs_log_line *line)
 {
-    const gs_log_step *from = &line->u.step;
+    gs_log_step told = line->u.step;
+    const gs_log_step *from = &told;
     const double scale = sane(from->scale), underflow = from->underflow;
+    logs_infer(&run->last_scale, &told);
     const uint64_t reruns = from->reruns == GS_LOG_NONE ? 0 : from->reruns;
     if (!is_step(from->step))
         return false;
@@ -115,6 +116,9 @@ static bool add_step(report_run *run, const gs_log_line *line)
         .log2_scale = scale > 0 ? (float)log2(scale) : NAN,
         .underflow = underflow >= 0 && underflow <= 1 ? (float)underflow : NAN,
         .rate = (float)sane(from->items_per_s),
+        .grad_norm = (float)sane(from->grad_norm),
+        .lr = (float)sane(from->lr),
+        .log2_amax = from->amax > 0 ? (float)log2(from->amax) : NAN,
         .reruns = (unsigned char)(reruns < 255 ? reruns : 255),
         .skipped = from->verdict ? strcmp(from->verdict, "apply") != 0 : from->found_inf == 1};
     return true;
@@ -292,9 +296,51 @@ static gs_status read_lines(report_run *run, gs_log_file *file, gs_error *error)
     return GS_OK;
 }
 
+/* A line of another framework's log. */
+static void add_foreign(void *user, const gs_log_line *line)
+{
+    report_run *run = user;
+    const double loss = line->kind == GS_LOG_VALID ? line->u.valid.loss : line->u.step.loss;
+    run->has_loss |= !isnan(loss);
+    add_line(run, line);
+}
+
+static int read_foreign(report_run *run, const logs_kind *kind)
+{
+    logs_about about;
+    const int code = logs_read(kind, run->path, add_foreign, run, &about);
+    run->lines = about.lines;
+    run->kind = about.kind;
+    run->only_skips = about.only_skips;
+    if (code == CLI_GO && run->n + run->valids == 0)
+        return cli_fail("%s: looks like a log of %s, but no line of it tells of a step", run->path,
+                        about.kind);
+    run->status = copy("done"); /* such logs do not say; what is there is all there is */
+    return code;
+}
+
+static int finish(report_run *run)
+{
+    if (!run->name) {
+        const char *slash = strrchr(run->path, '/');
+        run->name = copy(slash ? slash + 1 : run->path);
+    }
+    report_judge(run);
+    return CLI_GO;
+}
+
 int report_read(report_run *run, const char *path)
 {
-    *run = (report_run){.path = path, .parameters = (double)NAN, .seconds = (double)NAN};
+    *run = (report_run){
+        .path = path, .parameters = (double)NAN, .seconds = (double)NAN, .last_scale = (double)NAN};
+    const int pickle = logs_refuse_pickle(path, "log with loss and scale of every step instead");
+    if (pickle != CLI_GO)
+        return pickle;
+    const logs_kind *kind = logs_find(path);
+    if (kind) {
+        const int code = read_foreign(run, kind);
+        return code == CLI_GO ? finish(run) : code;
+    }
     gs_log_file *file;
     gs_error error;
     gs_status status = gs_log_open(&file, path, NULL, &error);
@@ -306,15 +352,11 @@ int report_read(report_run *run, const char *path)
     if (run->lines == 0)
         return cli_fail("%s: is empty: no line has been logged", path);
     if (run->damaged + run->is_cut == run->lines)
-        return cli_fail("%s: is not a log of gradscale train: no line of it is a JSON object with "
-                        "a step or an event",
+        return cli_fail("%s: is not a log of gradscale train (no line of it is a JSON object with "
+                        "a step or an event), nor of Megatron-LM, DeepSpeed, Apex, fairseq or "
+                        "Hugging Face, nor a CSV file with a column 'step'",
                         path);
-    if (!run->name) {
-        const char *slash = strrchr(path, '/');
-        run->name = copy(slash ? slash + 1 : path);
-    }
-    report_judge(run);
-    return CLI_GO;
+    return finish(run);
 }
 
 void report_free(report_run *run)

@@ -3,8 +3,10 @@
 #include "cli/core/html.h"
 #include "cli/report/report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static bool is_same_file(const char *a, const char *b)
 {
@@ -13,6 +15,12 @@ static bool is_same_file(const char *a, const char *b)
 }
 
 int report_write(const char *path, const char *const *logs, size_t n, const report_options *options)
+{
+    return report_write_live(path, logs, n, options, NULL);
+}
+
+int report_write_live(const char *path, const char *const *logs, size_t n,
+                      const report_options *options, bool *ended)
 {
     static const report_options none = {0};
     report r = {.options = options ? options : &none};
@@ -25,8 +33,17 @@ int report_write(const char *path, const char *const *logs, size_t n, const repo
     for (; r.n < n && code == CLI_GO; r.n++)
         code = report_read(&r.runs[r.n], logs[r.n]);
     cli_progress_end();
+    bool all = true;
+    for (size_t i = 0; i < r.n; i++)
+        all &= r.runs[i].status != NULL;
+    report_options last = *r.options;
+    if (all)
+        last.refresh = 0;
+    r.options = &last;
     if (code == CLI_GO)
         code = html_write(option, path, report_page, &r);
+    if (ended)
+        *ended = all;
     for (size_t i = 0; i < r.n; i++)
         report_free(&r.runs[i]);
     free(r.runs);
@@ -36,17 +53,24 @@ int report_write(const char *path, const char *const *logs, size_t n, const repo
 int cmd_report(int argc, char **argv)
 {
     const char *output = "report.html";
+    double live = (double)NAN;
     report_options wanted = {0};
     const cli_option options[] = {
         {"output", "F.html", "the file to write", CLI_STRING(&output)},
+        {"live", "S",
+         "write the page again every S seconds until the runs have ended; a browser that shows it "
+         "follows",
+         CLI_DOUBLE(&live), .min = 0.1, .max = 86400},
         {"title", "TEXT", "the heading of the page", CLI_STRING(&wanted.title)},
         {0}};
     const cli_spec spec = {
         .name = "gradscale report",
-        .operands = "F.jsonl...",
+        .operands = "LOG...",
         .about =
-            "Reads logs that gradscale train wrote with --log, of jobs that have ended or "
-            "still run, and writes one self-contained HTML page: the verdict in words, loss, "
+            "Reads logs that gradscale train wrote with --log or --csv, of jobs that have ended or "
+            "still run, and those of Megatron-LM, DeepSpeed, Apex, fairseq, Lightning (CSV) and "
+            "Hugging Face (trainer_state.json), and writes one self-contained HTML page: the "
+            "verdict in words, loss, "
             "scale, the underflow of gradients in each layer, their exponents, speed, memory and "
             "settings. Several logs are compared.\n\n"
             "Lines that cannot be read are counted and left out.",
@@ -56,8 +80,18 @@ int cmd_report(int argc, char **argv)
     const int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
-    const int result = report_write(output, (const char *const *)argv, (size_t)argc, &wanted);
-    if (result == CLI_DONE)
-        printf("%s\n", output);
+    wanted.refresh = isnan(live) ? 0 : live;
+    bool ended = false, shown = false;
+    int result;
+    do {
+        result =
+            report_write_live(output, (const char *const *)argv, (size_t)argc, &wanted, &ended);
+        if (result == CLI_DONE && !shown)
+            printf("%s\n", output);
+        shown = true;
+        cli_flush();
+        if (result == CLI_DONE && !isnan(live) && !ended)
+            nanosleep(&(struct timespec){(time_t)live, (long)(fmod(live, 1) * 1e9)}, NULL);
+    } while (result == CLI_DONE && !isnan(live) && !ended);
     return result;
 }

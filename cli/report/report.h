@@ -8,6 +8,7 @@
  *     report_html.c      the page: header, verdict, table of runs, settings
  *     loss_html.c        its sections, one report_draw_SECTION each (cost: speed and memory)
  *     scale_html.c
+ *     headroom_html.c    (largest gradient against the format; norms and learning rate)
  *     underflow_html.c
  *     exponents_html.c
  *     cost_html.c
@@ -22,24 +23,30 @@
 
 typedef struct report_options {
     const char *title;  /* NULL: one is made from the runs */
+    double refresh;     /* s after which a browser is to read the page again; 0: never */
     const char *config; /* file of the options that the runs share; NULL: there is none */
     const char *option; /* by which the user named path, for errors; NULL: "--output" */
 } report_options;
 
 /* Reads logs[n] and writes the page. CLI_DONE, or the exit code after an error; then a report that
  * was there before is untouched. */
+/* Whether every run has ended is left in *ended, which may be NULL. */
+int report_write_live(const char *path, const char *const *logs, size_t n,
+                      const report_options *options, bool *ended);
 int report_write(const char *path, const char *const *logs, size_t n,
                  const report_options *options);
 
 /* ---- what a log says ---- */
 
-/* A run in memory is 32 bytes per step, so that a million steps are read in one pass, what a
+/* A run in memory is 40 bytes per step, so that a million steps are read in one pass, what a
  * resumed run repeated can be dropped, and drawing chooses its own resolution. Not told: NaN. */
 typedef struct report_step {
     uint64_t step;
     float loss, log2_scale;
     float underflow; /* share of the non-zero gradients that underflowed to zero */
     float rate;      /* items/s */
+    float grad_norm, lr;
+    float log2_amax; /* of the largest gradient, true units */
     unsigned char skipped, reruns;
 } report_step;
 
@@ -100,6 +107,9 @@ typedef struct report_run {
     double exponents_scale;
 
     uint64_t lines, damaged, void_steps, resumes;
+    const char *kind; /* of another framework's log; NULL: ours */
+    bool only_skips;  /* logs_about */
+    double last_scale;
     bool is_cut;   /* the last line has no end: the job is writing, or was killed */
     bool has_loss; /* a line has the member, be it null */
 
@@ -153,6 +163,8 @@ void report_verdict(report_words *words, const report_run *runs, size_t n, const
 void report_page(FILE *f, const void *report);
 void report_draw_loss(FILE *f, const report *r);
 void report_draw_scale(FILE *f, const report *r);
+void report_draw_headroom(FILE *f, const report *r);
+void report_draw_rates(FILE *f, const report *r); /* headroom_html.c */
 void report_draw_underflow(FILE *f, const report *r);
 void report_draw_exponents(FILE *f, const report *r);
 void report_draw_speed(FILE *f, const report *r);  /* cost_html.c */

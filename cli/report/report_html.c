@@ -22,7 +22,7 @@ static const char page_style[] =
     ".pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:8px 36px}\n"
     "section>p{max-width:80ch}\n"
     "figure>svg.plot.named{margin-left:176px;width:calc(100% - 188px)}\n"
-    ".limit{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3}\n"
+    ".range{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3}\n"
     ".h0{--c:var(--h0)}.h1{--c:var(--h1)}.h2{--c:var(--h2)}.h3{--c:var(--h3)}.h4{--c:var(--h4)}"
     ".h5{--c:var(--h5)}.h6{--c:var(--h6)}.h7{--c:var(--h7)}.heat{fill:var(--c);"
     "background:var(--c)}\n"
@@ -292,6 +292,10 @@ static void draw_footer(FILE *f, const report *r)
         fputs("<li>", f);
         html_escape(f, run->path);
         fprintf(f, ": %" PRIu64 " lines", run->lines);
+        if (run->kind)
+            fprintf(f, ", read as %s", run->kind);
+        if (run->only_skips)
+            fputs("; it tells which steps were skipped, not how many were applied", f);
         if (run->damaged)
             fprintf(f, "; <strong>%" PRIu64 " could not be read and are left out</strong>",
                     run->damaged);
@@ -326,12 +330,14 @@ void report_page(FILE *f, const void *what)
     static const section sections[] = {
         {"loss", "Loss", NULL, report_draw_loss},
         {"scale", "Scale", NULL, report_draw_scale},
+        {"headroom", "Headroom", NULL, report_draw_headroom},
         {"underflow", "Underflow", NULL, report_draw_underflow},
         {"exponents", "Where the gradients lie",
          "Magnitudes of the gradients as they were stored, that is times the scale, by power of "
          "two; on the right the share that is zero. The colour tells what FP16 makes of them; its "
          "range and that of BF16 are drawn below. Tails too thin to see are cut.",
          report_draw_exponents},
+        {"rates", "Gradients and learning rate", NULL, report_draw_rates},
         {"speed", "Speed", NULL, report_draw_speed},
         {"memory", "Memory", NULL, report_draw_memory}};
     const report *r = what;
@@ -339,7 +345,7 @@ void report_page(FILE *f, const void *what)
                r->options->title ? r->options->title
                : r->n == 1       ? r->runs[0].name
                                  : "Runs compared",
-               (const char *const[]){chart_style, page_style, NULL});
+               (const char *const[]){chart_style, page_style, NULL}, r->options->refresh);
     draw_header(f, r);
     draw_verdict(f, r);
     draw_runs(f, r);

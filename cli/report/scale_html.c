@@ -1,11 +1,10 @@
 /* The loss scale over the steps, as a staircase with marks where steps were skipped or retried. */
 #include "cli/report/series.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { MARKS = 120 }; /* places per run at which marks are drawn */
+static float scale_of(const report_step *s) { return s->log2_scale; }
 
 /* A staircase. Of steps that share a place the first, the lowest, the highest and the last. */
 static void add_stairs(series_list *l, const report *r, size_t run)
@@ -35,48 +34,14 @@ static void add_stairs(series_list *l, const report *r, size_t run)
     series_add(l, r, run, points, n);
 }
 
-/* A mark for the skipped and one for the retried steps of a place, at the scale of the first. */
-static size_t add_marks(chart_mark *to, const report_run *u, size_t run)
-{
-    const size_t places = u->n < MARKS ? u->n : MARKS;
-    size_t n = 0;
-    for (size_t k = 0; k < places; k++) {
-        const size_t from = k * u->n / places, end = (k + 1) * u->n / places;
-        size_t count[2] = {0, 0}, first[2] = {0, 0};
-        for (size_t i = from; i < end; i++)
-            for (int kind = 0; kind < 2; kind++)
-                if ((kind ? u->steps[i].reruns > 0 && !u->steps[i].skipped : u->steps[i].skipped) &&
-                    isfinite(u->steps[i].log2_scale) && count[kind]++ == 0)
-                    first[kind] = i;
-        for (int kind = 0; kind < 2; kind++) {
-            const report_step *s = &u->steps[first[kind]];
-            if (count[kind] == 0)
-                continue;
-            chart_mark *m = &to[n++];
-            *m = (chart_mark){.x = (double)s->step,
-                              .y = (double)s->log2_scale,
-                              .style = run,
-                              .shape = kind ? CHART_DIAMOND : CHART_DOWN};
-            if (count[kind] == 1)
-                snprintf(m->title, sizeof m->title, "step %" PRIu64 ", scale 2^%.4g: %s", s->step,
-                         m->y, kind ? "retried" : "skipped");
-            else
-                snprintf(m->title, sizeof m->title, "steps %" PRIu64 " to %" PRIu64 ": %zu %s",
-                         u->steps[from].step, u->steps[end - 1].step, count[kind],
-                         kind ? "retried" : "skipped");
-        }
-    }
-    return n;
-}
-
 void report_draw_scale(FILE *f, const report *r)
 {
     series_list l = series_new(r);
-    chart_mark *marks = cli_resize(NULL, r->n * 2 * MARKS * sizeof *marks);
+    chart_mark *marks = cli_resize(NULL, r->n * 2 * SERIES_MARKS * sizeof *marks);
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         add_stairs(&l, r, i);
-        n += add_marks(marks + n, &r->runs[i], i);
+        n += series_marks(marks + n, &r->runs[i], i, scale_of);
     }
     chart_draw(
         f, &(chart){.id = "scale",

@@ -1,5 +1,6 @@
 #include "cli/report/series.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -65,4 +66,55 @@ void series_add_valid(series_list *l, const report *r, size_t run,
         points[k] = (chart_point){(double)v->step, isfinite(y) ? y : (double)NAN, y, y};
     }
     series_add(l, r, run, points, n);
+}
+
+void series_add_most(series_list *l, const report *r, size_t run,
+                     float (*of)(const report_step *step))
+{
+    const report_run *u = &r->runs[run];
+    const size_t n = u->n < SERIES_POINTS ? u->n : SERIES_POINTS;
+    chart_point *points = cli_resize(NULL, n * sizeof *points);
+    for (size_t k = 0; k < n; k++) {
+        const size_t from = k * u->n / n, to = (k + 1) * u->n / n;
+        double most = (double)NAN;
+        for (size_t i = from; i < to; i++)
+            most = fmax(most, (double)of(&u->steps[i]));
+        points[k] = (chart_point){(double)u->steps[to - 1].step,
+                                  isfinite(most) ? most : (double)NAN, most, most};
+    }
+    series_add(l, r, run, points, n);
+}
+
+size_t series_marks(chart_mark *to, const report_run *u, size_t run,
+                    float (*of)(const report_step *step))
+{
+    const size_t places = u->n < SERIES_MARKS ? u->n : SERIES_MARKS;
+    size_t n = 0;
+    for (size_t k = 0; k < places; k++) {
+        const size_t from = k * u->n / places, end = (k + 1) * u->n / places;
+        size_t count[2] = {0, 0}, first[2] = {0, 0};
+        for (size_t i = from; i < end; i++)
+            for (int kind = 0; kind < 2; kind++)
+                if ((kind ? u->steps[i].reruns > 0 && !u->steps[i].skipped : u->steps[i].skipped) &&
+                    isfinite(of(&u->steps[i])) && count[kind]++ == 0)
+                    first[kind] = i;
+        for (int kind = 0; kind < 2; kind++) {
+            const report_step *s = &u->steps[first[kind]];
+            if (count[kind] == 0)
+                continue;
+            chart_mark *m = &to[n++];
+            *m = (chart_mark){.x = (double)s->step,
+                              .y = (double)of(s),
+                              .style = run,
+                              .shape = kind ? CHART_DIAMOND : CHART_DOWN};
+            if (count[kind] == 1)
+                snprintf(m->title, sizeof m->title, "step %" PRIu64 ", scale 2^%.4g: %s", s->step,
+                         (double)s->log2_scale, kind ? "retried" : "skipped");
+            else
+                snprintf(m->title, sizeof m->title, "steps %" PRIu64 " to %" PRIu64 ": %zu %s",
+                         u->steps[from].step, u->steps[end - 1].step, count[kind],
+                         kind ? "retried" : "skipped");
+        }
+    }
+    return n;
 }

@@ -6,7 +6,7 @@
 #include "cli/report/chart.h"
 #include "cli/report/report.h"
 
-enum { SERIES_POINTS = 300 };
+enum { SERIES_POINTS = 300, SERIES_MARKS = 120 /* places per run at which marks are drawn */ };
 
 typedef struct series_list {
     chart_series *at; /* [n], one per run that has anything to draw */
@@ -28,5 +28,14 @@ size_t series_window(size_t n);
 /* Validations as they are, or every so many of them and the last. */
 void series_add_valid(series_list *l, const report *r, size_t run,
                       double (*of)(const report_valid *v));
+
+/* The largest of the steps at each place. */
+void series_add_most(series_list *l, const report *r, size_t run,
+                     float (*of)(const report_step *step));
+
+/* A mark for the skipped and one for the retried steps of a place, at the height of the first; `to`
+ * has room for 2 * SERIES_MARKS. Returns how many. */
+size_t series_marks(chart_mark *to, const report_run *u, size_t run,
+                    float (*of)(const report_step *step));
 
 #endif

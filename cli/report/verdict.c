@@ -81,6 +81,9 @@ static void say_headline_alone(FILE *f, const verdict *v)
     char share[32], loss[32];
     if (group_failed(g))
         say_failure(f, g, g->worst);
+    else if (g->first->only_skips)
+        fprintf(f, "%s skipped %" PRIu64 " steps; how many it applied is not in the log", g->label,
+                g->skipped);
     else if (!v->has_losses && g->skipped > 0)
         fprintf(f, "%s skipped %" PRIu64 " of %zu steps (%s)", g->label, g->skipped, g->steps,
                 report_percent(share, (double)g->skipped / (double)g->steps));
@@ -207,7 +210,9 @@ static void say_skips(FILE *f, const verdict *v)
             continue;
         n++;
         fprintf(f, "%s\t", g->label);
-        if (g->skipped)
+        if (g->skipped && g->first->only_skips)
+            fprintf(f, "skipped %" PRIu64 " steps", g->skipped);
+        else if (g->skipped)
             fprintf(f, "skipped %" PRIu64 " of %zu steps (%s)", g->skipped, g->steps,
                     report_percent(share, (double)g->skipped / (double)g->steps));
         if (g->retried)

@@ -56,6 +56,8 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
                      : gs_scaler_set(&config->scaler, o->set.items[i], &error);
     }
     j->optim = config->optim;
+    if (status != GS_OK && strcmp(option, "--scaler") == 0)
+        return cli_fail_scaler(option, o->scaler, &error);
     return status == GS_OK ? CLI_GO : cli_fail("%s: %s", option, error.text);
 }
 

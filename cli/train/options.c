@@ -69,14 +69,16 @@ static const cli_option precision_rows[] = {
 static const cli_option training_rows[] = {
     {"optimizer", "NAME", "sgd, adam, adamw, lamb or adafactor; not given: adamw",
      CLI_STRING(&O->optimizer)},
-    {"lr", "R", "learning rate; not given: the model's own", CLI_DOUBLE(&O->lr), .max = 1e6},
+    {"lr", "R", "learning rate; not given: the model's own", CLI_DOUBLE(&O->lr), .max = 1e6,
+     .alias = "learning-rate"},
     {"schedule", "NAME", "constant, linear, cosine, step or onecycle; not given: cosine",
      CLI_STRING(&O->schedule)},
     {"warmup", "N", "steps; not given: a twentieth of them", CLI_UNSIGNED(&O->warmup), .max = 1e12},
     {"steps", "N", "to take", CLI_UNSIGNED(&O->steps), .min = 1, .max = 1e12},
     {"epochs", "X", "the same in passes over the data", CLI_DOUBLE(&O->epochs), .min = 0.001,
      .max = 1e6},
-    {"batch", "N", "items of a micro-batch", CLI_UNSIGNED(&O->batch), .min = 1, .max = BATCH_MAX},
+    {"batch", "N", "items of a micro-batch", CLI_UNSIGNED(&O->batch), .min = 1, .max = BATCH_MAX,
+     .alias = "batch-size"},
     {"accumulate", "N", "micro-batches of a step", CLI_UNSIGNED(&O->accumulate), .min = 1,
      .max = 1 << 16},
     {"clip", "NORM", "largest norm of the gradients; 0: none", CLI_DOUBLE(&O->clip), .max = 1e30},
@@ -132,7 +134,7 @@ static const cli_option now_rows[] = {
      CLI_FLAG(&O->resume), .now = true},
     {"overwrite", NULL, "begin files of --log and --csv anew that an earlier run has left",
      CLI_FLAG(&O->overwrite), .now = true},
-    {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true},
+    {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true, .letter = 'q'},
     {0}};
 
 const cli_option train_rows[] = {

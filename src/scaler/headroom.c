@@ -10,8 +10,8 @@
  *  (4) Fed by flags alone there is no amax to follow, and it does as dynamic scalers do: half the
  *      scale after an overflow, twice the scale after FLAGS_INTERVAL clean steps. `zeros` is
  *      NO_AMAX from the first clean step without an amax to the next one with it; machine.clean
- *      counts the clean steps. Overflows before that step fell by (2): the last of them is taken
- *      for a halving then.
+ *      counts the clean steps. Overflows right before that step fell by (2): they are taken for
+ *      halvings then.
  *
  * margin 6 and history 16 are measured: see doc/scaler.md. With a wider margin small gradients
  * underflow, a smaller one skips at every jump of the loss; a longer history is slower to rise. */
@@ -49,20 +49,31 @@ static void follow(gs_scaler *s)
     }
 }
 
-/* Whether the scale is where (2) puts it after an overflow. */
-static bool has_fallen(const gs_scaler *s)
+/* The note that was made k notes ago. */
+static double noted(const gs_scaler *s, uint32_t k)
 {
-    if (s->seen == 0)
-        return false;
-    const float newest = s->history[(s->seen - 1) % (uint32_t)s->tune[HISTORY]];
-    return (double)newest * s->machine.scale * exp2(s->tune[MARGIN]) == gsi_half_max(s);
+    return (double)s->history[(s->seen - 1 - k) % (uint32_t)s->tune[HISTORY]];
+}
+
+/* Where halving would be now, after the overflows in a row that were noted last: each of their
+ * notes is margin + 1 bits above the one before. */
+static double if_halved(const gs_scaler *s)
+{
+    const double fall = exp2(s->tune[MARGIN] + 1), max = gsi_half_max(s);
+    const uint32_t kept =
+        s->seen < (uint32_t)s->tune[HISTORY] ? s->seen : (uint32_t)s->tune[HISTORY];
+    uint32_t falls = 0;
+    if (kept > 0 && noted(s, 0) * s->machine.scale * fall == 2 * max)
+        for (falls = 1; falls < kept && noted(s, falls) * fall == noted(s, falls - 1);)
+            falls++;
+    return falls == 0 ? s->machine.scale : 2 * max / noted(s, falls - 1) / exp2(falls);
 }
 
 /* A clean step that told no amax. */
 static void step_without_amax(gs_scaler *s)
 {
-    if (s->zeros != NO_AMAX && has_fallen(s))
-        gsi_go_to(s, s->machine.scale * exp2(s->tune[MARGIN]));
+    if (s->zeros != NO_AMAX)
+        gsi_go_to(s, if_halved(s));
     s->zeros = NO_AMAX;
     if (++s->machine.clean % FLAGS_INTERVAL == 0)
         gsi_go_to(s, 2 * s->machine.scale);

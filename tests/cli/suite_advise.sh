@@ -130,6 +130,9 @@ check "are none in the page" grep -qF 'a?31m?b' "$tmp/r.html"
 check "nor in the terminal" plain
 
 # bad input
+printf 'PK\003\004\024\000archive/data.pkl\200\002' >"$tmp/x.pt"
+check "a file of torch.save" refuses "is a file of torch.save, which only Python can read: save the gradients with \
+safetensors.torch.save_file" "$program" advise "$tmp/x.pt"
 check "no file" refuses "FILE" "$program" advise
 check "missing" refuses "no.npy: cannot be opened" "$program" advise "$tmp/no.npy"
 cp $data/zeros.safetensors "$tmp/kept.safetensors"

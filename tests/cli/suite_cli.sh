@@ -57,6 +57,29 @@ done
 check "--version" prints '^gradscale [0-9]+\.[0-9]+\.[0-9]+$' --version
 check "--help" prints '^usage: gradscale \[options\] COMMAND' --help
 check "-h" prints '^usage: gradscale ' -h
+check "-V" prints '^gradscale [0-9]+\.[0-9]+\.[0-9]+$' -V
+check "-h of a command" prints '^usage: gradscale info ' info -h
+check "--help=man" prints '^\.SH OPTIONS' info --help=man
+check "--help=words" prints '^--json	' info --help=words
+check "--help=nonsense" refuses "--help is one of text|man|words, not 'nonsense'" info --help=nonsense
+check "1e3" prints '^steps = 1000$' train --data shapes --steps 1e3 --print-config
+check "2.5e2" prints '^steps = 250$' train --data shapes --steps 2.5e2 --print-config
+check "1.5e0 is not whole" refuses "--steps needs a whole number from 0 to 2^64 - 1, not '1.5e0'" train --steps 1.5e0
+check "1e99 is beyond" refuses "--steps needs a whole number from 0 to 2^64 - 1, not '1e99'" train --steps 1e99
+check "--batch-size" prints '^batch = 3$' train --data shapes --batch-size 3 --print-config
+check "--learning-rate" prints '^lr = 0.25$' train --data shapes --learning-rate 0.25 --print-config
+check "a near choice" refuses "--precision is one of fp16|bf16|fp32, not 'fp61': did you mean fp16?" \
+    train --precision fp61
+check "a near scaler" refuses "--scaler: unknown scaler 'pytroch', did you mean 'pytorch'?" \
+    train --data shapes --scaler pytroch --dry-run
+check "-q" sh -c "test -z \"\$('$1' train --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 2 --valid-items 4 -q)\""
+if command -v script >/dev/null; then
+    coloured() { TERM=xterm script -qec "$1" /dev/null </dev/null | grep -q "$(printf '\033')"; }
+    check "colour on a terminal" coloured "'$1' info"
+    check "none with NO_COLOR" not coloured "NO_COLOR=1 '$1' info"
+else
+    skip "colour on a terminal" "there is no script(1)"
+fi
 check "help" prints '^usage: gradscale ' help
 check "no command" refuses 'a command is missing: gradscale --help lists them'
 check "unknown command" refuses "unknown command 'frobnicate': gradscale --help lists them" \
@@ -85,7 +108,7 @@ check_help()
     exits 0 "$@" --help || return 1
     cat "$tmp/out"
     [ "$(head -n 1 "$tmp/out" | cut -d' ' -f"1-$(($# + 2))")" = "usage: gradscale $*" ] || return 1
-    grep -q '^  --help ' "$tmp/out" || return 1
+    grep -q '^  -h, --help ' "$tmp/out" || return 1
     [ ! -s "$tmp/err" ] || return 1
     # Lines fit a terminal, but for an option too long to be broken; none ends in spaces.
     ! grep -nE '^.{80}' "$tmp/out" | grep -vE '^[0-9]+:  --' && ! grep -nE ' $' "$tmp/out"
@@ -96,7 +119,7 @@ check_command()
     check "$* --help" check_help "$@"
     check "$* with an unknown option" refuses \
         "unknown option --frobnicate: gradscale $* --help lists them" "$@" --frobnicate
-    check "$* --help with a value" refuses '--help takes no value' "$@" --help=1
+    check "$* --help with a value" refuses "--help is one of text|man|words, not '1'" "$@" --help=1
     check "$* with a short option" refuses 'unknown option -x: options are written --name' "$@" -x
     check "$* --help to a full disk" full "$@" --help
 }
@@ -131,7 +154,7 @@ Shows what a run on this machine would use: the instruction sets the CPU has,
 the kernels and threads in use, and the number formats with their limits.
 
 options:
-  --help       show this text
+  -h, --help   show this text
   --threads N  threads to use; 0: one per CPU (default 0)
   --cpu auto|ref|avx2|avx512|neon|avx512bf16
                the highest instruction set to use (default auto)
@@ -158,7 +181,7 @@ check "operand -" refuses \
 
 check "empty number" refuses '--threads needs a value (N), not an empty one' info --threads ''
 check "empty number after =" refuses '--threads needs a value (N), not an empty one' info --threads=
-for bad in -1 +1 1.5 1x ' 1' '1 ' x 0x10 1e3 18446744073709551616 99999999999999999999999999; do
+for bad in -1 +1 1.5 1x ' 1' '1 ' x 0x10 1e3.5 18446744073709551616 99999999999999999999999999; do
     check "whole number '$bad'" refuses \
         "--threads needs a whole number from 0 to 2^64 - 1, not '$bad'" info --threads "$bad"
     check "whole number ='$bad'" refuses \
@@ -177,7 +200,7 @@ for bad in x 1x nan inf -inf 1e999 ' 1' 0x 1,5; do
 done
 check "negative number" refuses '--seconds must be from 0 to 86400, not -1' \
     bench kernels --seconds -1
-check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'avx'" info --cpu avx
+check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'avx': did you mean avx2?" info --cpu avx
 check "empty item of a choice" refuses '--cpu needs a value (auto|ref|avx2|avx512|neon|avx512bf16), not an empty one' \
     info --cpu ''
 check "part of the list of choices" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'auto|ref'" \

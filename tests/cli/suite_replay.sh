@@ -163,7 +163,7 @@ refused_log "bad:2: not JSON: " "--policy pytorch"
 printf '[1, 2]\n' >"$tmp/bad"
 refused_log "bad:1: not a JSON object" "--policy pytorch"
 printf '{"loss": 1}\n' >"$tmp/bad"
-refused_log "bad:1: it has neither found_inf nor amax" "--policy pytorch"
+refused_log "bad:1: it has none of found_inf, amax and scale" "--policy pytorch"
 printf '{"found_inf": "yes"}\n' >"$tmp/bad"
 refused_log "bad:1: found_inf is neither true, false nor a number" "--policy pytorch"
 printf '{"amax": -1}\n' >"$tmp/bad"
@@ -171,7 +171,7 @@ refused_log "bad:1: amax is neither a number >= 0 nor null" "--policy pytorch"
 printf '{"amax": "banana"}\n' >"$tmp/bad"
 refused_log "bad:1: amax is neither a number >= 0 nor null" "--policy pytorch"
 printf '{"found_inf": null}\n' >"$tmp/bad"
-refused_log "bad:1: it has neither found_inf nor amax" "--policy pytorch"
+refused_log "bad:1: it has none of found_inf, amax and scale" "--policy pytorch"
 printf '{"amax": 1e999}\n' >"$tmp/bad"
 refused_log "bad:1: not JSON: real number overflow" "--policy pytorch"
 head -c 4096 "$gradscale" >"$tmp/bad"
@@ -195,6 +195,42 @@ refused_log "--simulate takes no file" "--simulate"
 "$gradscale" replay >"$tmp/out" 2>"$tmp/err"
 check "no file: exit 2" test $? -eq 2
 
+# ---- logs of other frameworks ----
+
+# steps_of FILE: how many there are and how many were skipped
+steps_of() { "$gradscale" replay --policy pytorch,apex "$1" | awk '$1 == "pytorch" { print $2, $3 }'; }
+check "Megatron-LM" test "$(steps_of tests/logs/megatron.log)" = "12 3"
+check "DeepSpeed" test "$(steps_of tests/logs/deepspeed.log)" = "20 2"
+check "Apex" test "$(steps_of tests/logs/apex.log)" = "2003 3"
+check "fairseq" test "$(steps_of tests/logs/fairseq.log)" = "9 2"
+check "Hugging Face" test "$(steps_of tests/logs/trainer_state.json)" = "3 1"
+check "a scale that fell" test "$(steps_of tests/logs/scale.jsonl)" = "5 2"
+printf 'step,scale\n1,8\n2,4\n3,4\n' >"$tmp/scale.csv"
+check "in a table" test "$(steps_of "$tmp/scale.csv")" = "3 1"
+"$gradscale" replay --policy pytorch tests/logs/lightning.csv >"$tmp/out" 2>"$tmp/err"
+check "no scale: exit 2" test $? -eq 2
+check "no scale" grep -qx "gradscale: tests/logs/lightning.csv: read as CSV: line 3 does not tell whether its step \
+overflowed: there is no scale" "$tmp/err"
+printf 'PK\003\004\024\000archive/data.pkl\200\002' >"$tmp/x.pt"
+"$gradscale" replay --policy pytorch "$tmp/x.pt" >"$tmp/out" 2>"$tmp/err"
+check "a file of torch.save: exit 2" test $? -eq 2
+check "a file of torch.save" grep -q "x.pt: is a file of torch.save, which only Python can read: log found_inf" "$tmp/err"
+
+# which policy: an amax that jumps by 2^7 now and then is beyond a scaler that rides at the limit
+awk 'BEGIN { for (i = 1; i <= 20000; i++) printf "{\"step\":%d,\"amax\":%g}\n", i, i % 500 ? 0.001 : 0.05 }' >"$tmp/jumps.jsonl"
+"$gradscale" replay --policy all "$tmp/jumps.jsonl" >"$tmp/out"
+check "--policy all: every preset and more" test "$(grep -c '^[a-z]' "$tmp/out")" -ge 39
+# of those within 0.1% of the fewest skips, the highest mean scale
+best()
+{
+    awk '$2 == 20000 { skips[$1] = $3; scale[$1] = $5; if (n++ == 0 || $3 < least) least = $3 } /^Use / { use = $2; sub(/:$/, "", use) }
+         END { for (p in skips) if (skips[p] <= least + 20 && scale[p] > scale[use] + 0.5) exit 1; exit !(use in skips) || skips[use] > least + 20 }' "$tmp/out"
+}
+check "--policy all: which to use" best
+check "--policy all: and why" grep -q '^Use [a-z0-9.-]*: it skips [0-9]* of 20000 steps' "$tmp/out"
+"$gradscale" replay --policy pytorch,headroom tests/logs/megatron.log >"$tmp/out"
+check "flags cannot tell" grep -q '^The log has no amax, so every policy is given' "$tmp/out"
+
 # ---- simulations ----
 
 check "simulate" sh -c "'$gradscale' replay --simulate --steps 2000 --walk 1000 --seeds 2 | grep -q '^megatron  *0.01  *2^4  *attribute '"
@@ -203,14 +239,21 @@ check "simulate --json" sh -c "'$gradscale' replay --simulate --json --steps 200
 # ---- presets ----
 
 sed '/^#/d; s/ .*//' tests/traces/presets.txt >"$tmp/names"
-"$gradscale" presets | sed '1d; s/ .*//' >"$tmp/listed"
+"$gradscale" presets --parameters | sed '1d; s/ .*//' >"$tmp/listed"
 check "presets: one line each" cmp "$tmp/names" "$tmp/listed"
 while read -r name; do
     sed -n "s/^$name //p" tests/traces/presets.txt >"$tmp/want"
-    "$gradscale" presets | sed -n "s/^$name  *//p" >"$tmp/have"
+    "$gradscale" presets --parameters | sed -n "s/^$name  *//p" >"$tmp/have"
     check "presets: $name" cmp "$tmp/want" "$tmp/have"
 done <"$tmp/names"
-check "presets: one" sh -c "'$gradscale' presets apex | grep -qx 'apex      state=f64 backoff=0x1p+1 back_op=div max=0x1p+24'"
+check "presets: one" sh -c "'$gradscale' presets --parameters apex | grep -qx 'apex      state=f64 backoff=0x1p+1 back_op=div max=0x1p+24'"
+"$gradscale" presets >"$tmp/out"
+check "presets: a sentence each" test "$(grep -c '^[a-z]' "$tmp/out")" -eq "$(($(wc -l <"$tmp/names") - 1))"
+check "presets: in 80 columns" not grep -q '.\{81\}' "$tmp/out"
+check "presets: every one is known" test "$(grep -cE '^([a-z0-9.-]+)  +\1:' "$tmp/out")" -eq 2 # fairseq, metaseq
+check "presets: apex" grep -q '^apex  *Apex, amp: starts at 2^16; times 0.5 after an overflow,$' "$tmp/out"
+"$gradscale" presets pytroch >"$tmp/out" 2>"$tmp/err"
+check "presets: the one that is meant" grep -qx "gradscale: unknown preset 'pytroch', did you mean 'pytorch'?" "$tmp/err"
 check "presets: JSON" sh -c "'$gradscale' presets --json jmp | grep -q '\"compare\": \"wrap\"'"
 "$gradscale" presets nonsense >"$tmp/out" 2>"$tmp/err"
 check "unknown preset: exit 2" test $? -eq 2

@@ -42,7 +42,7 @@ log one -v name="one run" -v precision=fp16 -v scaler=pytorch -v scale=16 -v und
 check "one run" page one
 for part in '<title>one run</title>' 'lang="en"' 'name="viewport"' 'prefers-color-scheme:dark' '@media print' \
     'class="skip"' '>Training loss<' '>Validation loss<' '>Validation accuracy<' '>Scale of the loss<' \
-    '>Gradients that underflowed to zero<' '>By layer<' '>Where the gradients lie<' '>Items per second<' \
+    '>Largest gradient times scale<' '>FP16: 65504<' '>Norm of the gradients<' '>Learning rate<' '>Gradients that underflowed to zero<' '>By layer<' '>Where the gradients lie<' '>Items per second<' \
     '>Where the time went<' '>Bytes by use<' '>Settings<' '<details class="numbers">' \
     'step 20, scale 2^16: skipped' 'step 15, scale 2^16: retried' 'fc1.weight' '>FP16<' '>BF16<' \
     'class="band s0"' '>pytorch</td>' 'cpu test'; do
@@ -163,6 +163,27 @@ log spike -v name=spike -v steps=2000 -v spike=1500 -v bare=1
 check "a spike" page spike
 check "is in the band" test "$(labels train | awk '$1 >= 4' | wc -l)" -ge 1
 
+# A pointer shows the values of all runs at a step, without a script.
+check "several runs" page fp32 dynamic
+check "values under the pointer" grep -qE '<rect class="hit".*<title>step [0-9]+: fp32 [0-9.]+: fp16 pytorch [0-9.]+</title>' "$page"
+
+# ---- a page that follows ----
+awk '/"step":21,/ { exit } 1' "$tmp/one.jsonl" >"$tmp/live.jsonl"
+"$program" report --live 0.2 --output "$tmp/live.html" "$tmp/live.jsonl" >"$tmp/out" &
+live=$!
+for i in $(seq 100); do
+    [ -s "$tmp/live.html" ] && break
+    sleep 0.05
+done
+check "a run that goes on" grep -q '<meta http-equiv="refresh" content="1"/>' "$tmp/live.html"
+check "is written again" kill -0 $live
+cp "$tmp/one.jsonl" "$tmp/live.jsonl"
+wait $live
+check "until it has ended" test $? -eq 0
+check "with all of it" grep -q '<th scope="row">40</th>' "$tmp/live.html"
+check "and is left alone" not grep -q 'http-equiv' "$tmp/live.html"
+check "its path is told once" test "$(wc -l <"$tmp/out")" -eq 1
+
 # ---- what is missing is said to be ----
 log blind -v name=blind -v blind=1 -v bare=1 -v skip=20
 check "no loss in the log" page blind
@@ -185,6 +206,53 @@ echo '{"event":"end"}' >"$tmp/end.jsonl"
 check "an end and nothing else" page end
 echo '{"event":"of another version","x":[{}]}' >"$tmp/newer.jsonl"
 check "an event that is not known" page newer
+
+# ---- logs of other frameworks ----
+foreign() { "$program" report --output "$page" "tests/logs/$1" && awk -f tests/support/html.awk "$page"; }
+check "Megatron-LM" foreign megatron.log
+check "its validation" says "megatron.log ended at a validation loss of 8.500"
+check "its skips" says "skipped 3 of 12 steps (25%)"
+check "what it was read as" has "5 lines, read as Megatron-LM"
+check "DeepSpeed" foreign deepspeed.log
+check "its skips" says "deepspeed.log skipped 2 of 20 steps (10%)"
+check "no loss is no loss that is not finite" not says "finite"
+check "Apex" foreign apex.log
+check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
+check "is not stuck" not says "failed"
+check "fairseq" foreign fairseq.log
+check "its numbers" says "ended at a validation loss of 13.25"
+check "its skips" says "skipped 2 of 9 steps"
+check "Lightning" foreign lightning.csv
+check "its numbers" says "ended at a validation loss of 1.500"
+check "its steps" has '<td>149</td>'
+check "its accuracy" has '<td>62.5%</td>'
+check "Hugging Face" foreign trainer_state.json
+check "its numbers" says "ended at a validation loss of 2.125"
+check "the scale alone" foreign scale.jsonl
+check "tells of skips" says "skipped 2 of 5 steps"
+"$program" train --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
+    --csv "$tmp/own.csv" --log "$tmp/own.jsonl"
+skips() { sed -n 's/.*<th scope="row">8<\/th>//p' "$page" | head -n 1; }
+check "our log" "$program" report --output "$page" "$tmp/own.jsonl"
+want=$(skips)
+check "our table" "$program" report --output "$page" "$tmp/own.csv"
+check "has the same losses" test "$(skips)" = "$want" -a -n "$want"
+printf 'PK\003\004\024\000archive/data.pkl\200\002' >"$tmp/x.pt"
+check "a file of torch.save" refuses "is a file of torch.save, which only Python can read: log with loss" \
+    --output "$tmp/old.html" "$tmp/x.pt"
+damage() # every line of the logs with one character that is another
+{
+    for log in tests/logs/*; do
+        awk -v seed=$1 'BEGIN { srand(seed); odd = "{}[]\",:-+.eE019 <&|=" }
+            { p = int(rand() * length($0)); c = substr(odd, 1 + int(rand() * length(odd)), 1)
+                print substr($0, 1, p) c substr($0, p + 2) }' "$log" >"$tmp/damaged.log"
+        "$program" report --output "$page" "$tmp/damaged.log" >/dev/null 2>&1
+        [ $? -le 2 ] || return 1
+    done
+}
+for seed in 1 2 3 4 5; do
+    check "damaged with seed $seed" damage $seed
+done
 
 # ---- a job that runs, was killed, was resumed ----
 head -c -20 "$tmp/one.jsonl" >"$tmp/cut.jsonl"
@@ -282,7 +350,7 @@ check "that counts them all" says "skipped $((n / 7)) of $n steps"
 printf '' >"$tmp/empty.jsonl"
 head -c 5000 "$program" >"$tmp/binary.jsonl"
 echo old >"$tmp/old.html"
-check "no log" refuses "F.jsonl" --output "$tmp/old.html"
+check "no log" refuses "LOG" --output "$tmp/old.html"
 check "missing" refuses "no.jsonl: cannot be opened" --output "$tmp/old.html" "$tmp/no.jsonl"
 check "a folder" refuses "cannot be read" --output "$tmp/old.html" "$tmp"
 check "empty" refuses "is empty" --output "$tmp/old.html" "$tmp/empty.jsonl"

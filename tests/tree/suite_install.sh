@@ -61,6 +61,44 @@ check "which the installed program finds" learns / installed
 check "and the sources themselves" learns . tree
 same() { grep ^data "$tmp/tree" >"$tmp/data" && grep -xFf "$tmp/data" "$tmp/installed"; }
 check "which is as long" same
+share=$root/opt/gs/share
+for page in gradscale gradscale-train gradscale-report gradscale-bench gradscale-bench-gemm; do
+    check "the page $page" grep -q '^.SH OPTIONS' "$share/man/man1/$page.1"
+done
+if command -v man >/dev/null; then
+    pages() { for page in "$share"/man/man1/*.1; do MANROFFSEQ= man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null; done; }
+    check "which man shows without a warning" test -z "$(pages)"
+    shown() { MANWIDTH=80 man -l "$share/man/man1/gradscale-train.1" | col -b | grep -q -- '--on-overflow HOW'; }
+    check "with its options" shown
+else
+    skip "what man makes of the pages" "there is no man"
+fi
+check "documents" test -e "$share/doc/gradscale/doc/tutorial.md"
+check "examples" cmp examples/tutorial/scaled.c "$share/doc/gradscale/examples/tutorial/scaled.c"
+completes() # WORDS...: what bash would offer for the last of them
+{
+    bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _gradscale; echo "${COMPREPLY[*]}"' - \
+        "$share/bash-completion/completions/gradscale" "$root/opt/gs/bin/gradscale" "$@"
+}
+if command -v bash >/dev/null; then
+    check "bash: commands" test "$(completes tr)" = train
+    check "bash: options" test "$(completes train --prec)" = --precision
+    check "bash: values" test "$(completes train --precision b)" = bf16
+    check "bash: presets" test "$(completes train --scaler meg)" = megatron
+    check "bash: commands of commands" test "$(completes bench gem)" = gemm
+else
+    skip "completion of bash" "there is no bash"
+fi
+if command -v zsh >/dev/null; then
+    check "zsh reads its completion" zsh -n "$share/zsh/site-functions/_gradscale"
+else
+    skip "completion of zsh" "there is no zsh"
+fi
+if command -v fish >/dev/null; then
+    check "fish reads its completion" fish -n "$share/fish/vendor_completions.d/gradscale.fish"
+else
+    skip "completion of fish" "there is no fish"
+fi
 check "the program" test -x "$root/opt/gs/bin/gradscale"
 
 # The command that stands at the top of an example, without its second half, which runs it.

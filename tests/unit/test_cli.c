@@ -1,4 +1,5 @@
 /* The program's options and tables, kind by kind; its messages, word for word. */
+#include "cli/core/man.c"
 #include "cli/core/options.c"
 #include "cli/core/print.c"
 
@@ -150,7 +151,7 @@ static void test_refused(void)
         {"--size -1 f", "--size needs a size such as 4096, 64K, 32M or 1G, not '-1'"},
         {"--size 2G f", "--size must be from 0 to 1073741824, not 2G"},
         {"--choice four f", "--choice is one of one|two|three, not 'four'"},
-        {"--choice tw f", "--choice is one of one|two|three, not 'tw'"},
+        {"--choice tw f", "--choice is one of one|two|three, not 'tw': did you mean two?"},
         {"--rate 0.5 f", "--rate must be at least 1, not 0.5"},
         {"--rat 1 f", "unknown option --rat, did you mean --rate?"},
         {"--lerning 1 f", "unknown option --lerning: gradscale try --help lists them"},
@@ -199,7 +200,7 @@ static void test_help(void)
                            "Twice.\n"
                            "\n"
                            "options:\n"
-                           "  --help                  show this text\n"
+                           "  -h, --help              show this text\n"
                            "  --flag                  a flag\n"
                            "  --string TEXT           a string\n"
                            "  --number N              a number (default 0)\n"

@@ -172,12 +172,10 @@ static void test_headroom_by_flags(void)
             gs_scaler_update(&s, found);
             gs_scaler_update(&torch, found);
             const double ratio = gs_scaler_scale(&s) / gs_scaler_scale(&torch);
-            CHECK_MSG(i <= early || (ratio <= 2 && ratio >= exp2(-6.0 * early)),
+            CHECK_MSG(i <= early || ratio == 1,
                       "%d overflows first, step %d: 2^%g times the scale of pytorch", early, i,
                       log2(ratio));
         }
-        CHECK_MSG(early > 1 || gs_scaler_scale(&s) == gs_scaler_scale(&torch),
-                  "%d overflows first: ends at 2^%g", early, log2(gs_scaler_scale(&s)));
     }
     /* an amax brings it back to what it is for */
     gs_scaler s;
