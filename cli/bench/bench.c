@@ -8,6 +8,7 @@ static const cli_command benches[] = {
     {"step", "whole training steps, as a fraction of peak arithmetic", bench_step},
     {"ranks", "messages between ranks, and what of them training hides", bench_ranks},
     {"checkpoint", "saving GPT-2 with its optimizer, against the disk", bench_checkpoint},
+    {"device", "scan and act on a device, as a share of its own copy", bench_device},
     {0}};
 
 int cmd_bench(int argc, char **argv)

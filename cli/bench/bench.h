@@ -17,6 +17,7 @@ int bench_step(int argc, char **argv);
 int bench_ranks(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int bench_checkpoint(int argc, char **argv);
+int bench_device(int argc, char **argv);
 
 /* ---- memory ---- */
 
