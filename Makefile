@@ -242,11 +242,11 @@ $(BUILD)/tests/port_hash: $(BUILD)/obj/tests/port/hash.o $(BUILD)/libgradscale.a
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # CUDA without a GPU: PTX of the oldest and newest architecture, and a stand-in for libcuda.so.1 that
-# interprets it.
+# interprets it; with a soname of its own, because NVRTC looks whether libcuda.so.1 is there and calls it.
 PTX     := $(if $(NVCC),$(patsubst %,$(BUILD)/device/sm_%.ptx,75 121))
 $(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
 	@mkdir -p $(@D)
-	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ $(LIBS)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,stand-in.so -o $@ $^ $(LIBS)
 $(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
 
 # A caller whose flags are careless.

@@ -9,6 +9,7 @@ static const cli_command benches[] = {
     {"ranks", "messages between ranks, and what of them training hides", bench_ranks},
     {"checkpoint", "saving GPT-2 with its optimizer, against the disk", bench_checkpoint},
     {"generate", "tokens of a GPT, as a fraction of memory bandwidth", bench_generate},
+    {"device", "scan and act on a device, as a share of its own copy", bench_device},
     {0}};
 
 int cmd_bench(int argc, char **argv)

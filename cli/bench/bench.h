@@ -19,6 +19,7 @@ int bench_ranks(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int bench_checkpoint(int argc, char **argv);
 int bench_generate(int argc, char **argv);
+int bench_device(int argc, char **argv);
 
 /* ---- memory ---- */
 

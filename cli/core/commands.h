@@ -15,6 +15,7 @@
     X(replay, "run traces of loss scalers; ask what other policies would have done") \
     X(presets, "show the presets of the scaler and their parameters")                \
     X(info, "show the CPU, the kernels in use and the number formats")               \
+    X(device, "list devices; compare one with the CPU, bit for bit")                 \
     X(bench, "measure kernels against limits of this machine")
 
 /* argv[0..argc) are the words after the command's name. Returns the exit code. */

@@ -248,8 +248,7 @@ static char *find_ptx(gs_device_info *info, const gs_device_config *config, gs_e
     snprintf(info->kernels, sizeof info->kernels, config->code ? "given PTX" : "embedded PTX");
     if (config->code || (gsi_device_ptx[0] && !config->rtc))
         return duplicate(config->code ? config->code : gsi_device_ptx);
-    void *library = open_rtc(&rtc, config->rtc, error);
-    if (!library)
+    if (!open_rtc(&rtc, config->rtc, error))
         return NULL;
     rtc.Version(&major, &minor);
     uint64_t h = UINT64_C(0xCBF29CE484222325);
@@ -260,8 +259,7 @@ static char *find_ptx(gs_device_info *info, const gs_device_config *config, gs_e
     snprintf(info->kernels, sizeof info->kernels, ptx ? "cache" : "NVRTC");
     if (!ptx && (ptx = compile(&rtc, error)))
         gsi_cache_store(config->cache, key, ptx, strlen(ptx));
-    gsi_library_close(library);
-    return ptx;
+    return ptx; /* NVRTC does not survive being closed and opened again: it stays */
 }
 
 static gs_status load_module(cuda *c, gs_device_info *info, const gs_device_config *config,

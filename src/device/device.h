@@ -119,9 +119,8 @@ typedef struct gsi_symbol {
     void *to; /* the address of a pointer to a function */
 } gsi_symbol;
 
-/* NULL: error says what is missing. */
+/* It stays open: drivers do not survive being closed. NULL: error says what is missing. */
 void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs_error *error);
-void gsi_library_close(void *library);
 
 /* ---- cache.c ---- */
 

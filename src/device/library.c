@@ -25,9 +25,3 @@ void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs
     }
     return library;
 }
-
-void gsi_library_close(void *library)
-{
-    if (library)
-        dlclose(library);
-}

@@ -111,7 +111,7 @@ static gs_status open_library(opencl *o, const char *name, gs_error *error)
 static void describe(const opencl *o, cl_handle device, gs_device_info *info)
 {
     cl_bitfield f64 = 0;
-    char driver[64] = "", version[64] = "";
+    char driver[256] = "", version[256] = "";
     *info = (gs_device_info){.kind = GS_DEVICE_OPENCL};
     o->cl.GetDeviceInfo(device, DEVICE_NAME, sizeof info->name - 1, info->name, NULL);
     o->cl.GetDeviceInfo(device, DRIVER_VERSION, sizeof driver - 1, driver, NULL);

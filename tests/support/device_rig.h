@@ -44,6 +44,9 @@ typedef struct device_rig {
     device_array arrays[RIG_ARRAYS];
     char *moments; /* read back */
     int cleared;   /* the outputs of the last step are not to be compared */
+    /* how the device takes a step; NULL: gs_device_step */
+    gs_status (*run)(struct device_rig *r, gs_error *error);
+    void *user; /* run's */
 } device_rig;
 
 static inline uint64_t rig_random(uint64_t *s)
@@ -399,7 +402,7 @@ static inline void rig_step_both(device_rig *r, const device_case *c, int i)
                  gs_optim_get_config(r->optim)->clear_grads;
     if (r->cleared)
         memset(r->arrays[RIG_GRAD].host, 0, r->arrays[RIG_GRAD].bytes);
-    status = gs_device_step(r->plan, NULL, &error);
+    status = r->run ? r->run(r, &error) : gs_device_step(r->plan, NULL, &error);
     if (status == GS_OK)
         status = gs_device_wait(r->device, NULL, &error);
     CHECK_MSG(status == GS_OK, "step %d: %s", i, error.text);
@@ -408,6 +411,19 @@ static inline void rig_step_both(device_rig *r, const device_case *c, int i)
     step.stats.subnormal = counts.subnormal;
     step.stats.underflow = counts.underflow;
     rig_compare_report(&got, &want, &step.stats, step.scale, i);
+}
+
+/* Arrays, scaler, counters. Returns the steps skipped. */
+static inline uint64_t rig_compare_all(device_rig *r, int i, const device_case *c)
+{
+    gs_scaler scaler = {0};
+    gs_optim_state state = {0};
+    const gs_optim_state want = gs_optim_get_state(r->optim);
+    rig_compare_arrays(r, i, c);
+    CHECK(gs_device_save(&scaler, &state, r->plan, NULL, NULL) == GS_OK);
+    CHECK_MSG(memcmp(&scaler, &r->scaler, sizeof scaler) == 0, "step %d: the scaler", i);
+    CHECK(state.applied == want.applied && state.skipped == want.skipped);
+    return state.skipped;
 }
 
 static inline void device_compare(gs_device *device, const device_case *c)
@@ -420,16 +436,8 @@ static inline void device_compare(gs_device *device, const device_case *c)
     }
     for (int i = 0; i < c->steps && !test_failures; i++) {
         rig_step_both(&r, c, i);
-        if (i % c->every == 0 || i == c->steps - 1) {
-            gs_scaler scaler;
-            gs_optim_state state;
-            const gs_optim_state want = gs_optim_get_state(r.optim);
-            rig_compare_arrays(&r, i, c);
-            CHECK(gs_device_save(&scaler, &state, r.plan, NULL, NULL) == GS_OK);
-            CHECK_MSG(memcmp(&scaler, &r.scaler, sizeof scaler) == 0, "step %d: the scaler", i);
-            CHECK(state.applied == want.applied && state.skipped == want.skipped);
-            skipped = state.skipped;
-        }
+        if (i % c->every == 0 || i == c->steps - 1)
+            skipped = rig_compare_all(&r, i, c);
     }
     CHECK_MSG(skipped > 0 || c->steps < 9, "no step was skipped: nothing is proven of it");
     if (test_failures)

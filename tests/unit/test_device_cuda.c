@@ -3,6 +3,7 @@
 #include "device_rig.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 static struct {
     void *library;
@@ -111,4 +112,348 @@ static void test_equal_bits(void)
     CHECK(fake.allocations() == 0 && fake.stack() == 0);
 }
 
-TESTS({"equal_bits", test_equal_bits})
+/* ---- graphs ---- */
+
+static gs_status launch_graph(device_rig *r, gs_error *error)
+{
+    (void)error;
+    return fake.launch(r->user, NULL) == 0 ? GS_OK : GS_EIO;
+}
+
+/* A step captured once is every step. */
+static void test_graph(void)
+{
+    SET_UP;
+    static const int which[] = {0, 5}; /* three launches; four */
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    for (int k = 0; device && k < 2; k++) {
+        device_case c = device_cases[which[k]];
+        device_rig r;
+        void *stream = NULL;
+        c.most = 100;
+        CHECK(device_rig_open(&r, device, &c));
+        CHECK(fake.stream_create(&stream, 1) == 0 && fake.begin_capture(stream, 0) == 0);
+        CHECK_MSG(gs_device_step(r.plan, stream, &error) == GS_OK, "%s", error.text);
+        CHECK(gs_device_wait(device, stream, &error) != GS_OK); /* would wait for ever: refused */
+        CHECK(fake.end_capture(stream, &r.user) == 0 && fake.instantiate(&r.user, r.user, 0) == 0);
+        r.run = launch_graph;
+        for (int i = 0; i < 20 && !test_failures; i++)
+            rig_step_both(&r, &c, i);
+        rig_compare_all(&r, 19, &c);
+        fake.destroy(r.user);
+        device_rig_close(&r);
+    }
+    gs_device_free(device);
+}
+
+/* ---- traffic ---- */
+
+static void add_traffic(uint64_t *read, uint64_t *written, gs_device_ptr p)
+{
+    uint64_t r = 0, w = 0;
+    fake.traffic(p.offset, &r, &w);
+    *read = r;
+    *written = w;
+}
+
+static uint64_t bytes_of(const device_rig *r, int k)
+{
+    uint64_t sum = 0;
+    for (size_t t = 0; t < r->n; t++) {
+        const gs_weight *w = &r->weights[t];
+        const gs_dtype type = k == RIG_DATA   ? w->dtype
+                              : k == RIG_COPY ? w->copy_dtype
+                                              : r->grads[t].dtype;
+        if (k != RIG_COPY || w->copy)
+            sum += w->cols * rig_size(type);
+    }
+    return sum;
+}
+
+/* The scan reads each gradient once; act reads and writes each array once. */
+static void test_traffic(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    for (int k = 0; device && k < 2; k++) {
+        device_case c = device_cases[0];
+        device_rig r;
+        uint64_t read, written;
+        c.most = 5000;
+        c.unscale = k ? GS_UNSCALE_IN_PLACE : GS_UNSCALE_FUSED;
+        CHECK(device_rig_open(&r, device, &c));
+        rig_gradients(&r, 65536, 0);
+        rig_write(&r, RIG_GRAD);
+        const uint64_t grads = bytes_of(&r, RIG_GRAD), data = bytes_of(&r, RIG_DATA);
+        CHECK(gs_device_scan(r.plan, NULL, NULL) == GS_OK);
+        add_traffic(&read, &written, r.arrays[RIG_GRAD].device);
+        CHECK_MSG((double)read <= 1.02 * (double)grads, "scan reads %.3f of the gradients",
+                  (double)read / (double)grads);
+        CHECK(written == (k ? grads : 0));
+        CHECK(gs_device_decide(r.plan, NULL, NULL) == GS_OK &&
+              gs_device_act(r.plan, NULL, NULL) == GS_OK);
+        add_traffic(&read, &written, r.arrays[RIG_GRAD].device);
+        CHECK(read == grads && written == 0);
+        add_traffic(&read, &written, r.arrays[RIG_DATA].device);
+        CHECK(read == data && written == data);
+        add_traffic(&read, &written, r.arrays[RIG_COPY].device);
+        CHECK(read == 0 && written == bytes_of(&r, RIG_COPY));
+        for (int s = GS_SLOT_M; s <= GS_SLOT_V; s++) {
+            add_traffic(&read, &written, gs_device_slot(r.plan, 0, (gs_slot)s));
+            CHECK(read == data && written == data); /* all are f32 */
+        }
+        device_rig_close(&r);
+    }
+    gs_device_free(device);
+}
+
+/* ---- what must not pass ---- */
+
+static void expect_refused(const char *ptx, const char *from, const char *to, const char *said)
+{
+    gs_error error = {0};
+    const char *at = strstr(ptx, from);
+    CHECK_MSG(at, "there is no %s", from);
+    if (!at)
+        return;
+    char *changed = calloc(1, strlen(ptx) + strlen(to) + 1);
+    memcpy(changed, ptx, (size_t)(at - ptx));
+    strcat(changed, to);
+    strcat(changed, at + strlen(from));
+    gs_device *device = open_device(changed, &error);
+    CHECK_MSG(!device && strstr(fake.why(), said), "%s for %s: %s", to, from, fake.why());
+    gs_device_free(device);
+    free(changed);
+}
+
+/* What a compiler would do with other flags. */
+static void test_inexact(void)
+{
+    SET_UP;
+    char *ptx = read_ptx("75");
+    CHECK(freopen("/dev/null", "w", stderr) != NULL); /* the stand-in says why, each time */
+    expect_refused(ptx, "mul.rn.f32", "mul.f32", "contracted");
+    expect_refused(ptx, "mul.rn.f32", "mul.rn.ftz.f32", "exactly");
+    expect_refused(ptx, "div.rn.f32", "div.approx.f32", "exactly");
+    expect_refused(ptx, "sqrt.rn.f32", "sqrt.approx.ftz.f32", "exactly");
+    expect_refused(ptx, "add.rn.f64", "fma.rn.f64", "fma");
+    free(ptx);
+    CHECK(freopen("/dev/stdout", "w", stderr) != NULL);
+}
+
+/* Without any one of its barriers the scan has a race, and the interpreter sees it; but for the last,
+ * before and after which one thread has the sum. */
+static void test_barriers(void)
+{
+    SET_UP;
+    char *ptx = read_ptx("75"), *end = ptx ? strstr(ptx, ".entry gsd_fold") : NULL;
+    int removed = 0, caught = 0;
+    CHECK(end);
+    for (char *at = ptx ? strstr(ptx, "bar.sync") : NULL; at && at < end;
+         at = strstr(at + 1, "bar.sync")) {
+        gs_error error = {0};
+        char kept[9];
+        memcpy(kept, at, 8);
+        memcpy(at, "//      ", 8);
+        gs_device *device = open_device(ptx, &error);
+        device_case c = device_cases[0];
+        device_rig r;
+        c.most = 5000; /* two slices */
+        CHECK(device && device_rig_open(&r, device, &c));
+        rig_gradients(&r, 65536, 3);
+        rig_write(&r, RIG_GRAD);
+        const gs_status status = gs_device_scan(r.plan, NULL, &error);
+        caught += status == GS_EIO && strstr(fake.why(), "race");
+        device_rig_close(&r);
+        gs_device_free(device);
+        memcpy(at, kept, 8);
+        removed++;
+    }
+    CHECK_MSG(removed >= 6 && caught == removed - 1, "%d of %d barriers", caught, removed);
+    free(ptx);
+}
+
+/* ---- errors ---- */
+
+/* Everything once, with the n-th call of the driver failing. */
+static gs_status all_calls(gs_error *error)
+{
+    const gs_optim_config optim = rig_optim(&device_cases[0]);
+    gs_device_info info;
+    gs_device *device = NULL;
+    gs_device_plan *plan = NULL;
+    gs_scaler scaler, saved;
+    gs_optim_state state;
+    gs_device_ptr a = {0}, b = {0};
+    float x[8] = {0};
+    size_t n;
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path};
+    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
+    gs_status status = gs_device_list(&info, 1, &n, &config, error);
+    if (status == GS_OK)
+        status = gs_device_create(&device, &config, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&a, device, sizeof x, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&b, device, sizeof x, error);
+    if (status == GS_OK)
+        status = gs_device_write(device, a, x, sizeof x, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_copy(device, b, a, sizeof x, NULL, error);
+    const gs_device_weight w = {.count = 8, .data = a, .grad = b};
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    if (status == GS_OK)
+        status = gs_device_plan_create(&plan, device, &w, 1, &settings, error);
+    if (status == GS_OK)
+        status = gs_device_step(plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_save(&saved, &state, plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_load(plan, &saved, &state, NULL, error);
+    gs_device_plan_free(plan);
+    if (device) {
+        gs_device_release(device, a);
+        gs_device_release(device, b);
+    }
+    gs_device_free(device);
+    return status;
+}
+
+static void test_driver_fails(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    CHECK_MSG(all_calls(&error) == GS_OK, "%s", error.text);
+    long n = 1;
+    for (;; n++) {
+        error = (gs_error){0};
+        fake.fail(n);
+        const gs_status status = all_calls(&error);
+        const int reached = fake.left() == 0;
+        fake.fail(0);
+        if (!reached)
+            break;
+        /* a device that is freed while its driver fails has no one to tell */
+        CHECK_MSG(status == GS_OK || error.text[0], "call %ld failed without a message", n);
+        CHECK_MSG(fake.stack() == 0, "call %ld: the caller's context is not what it was", n);
+        CHECK_MSG(status == GS_OK || status == error.status, "call %ld", n);
+    }
+    CHECK_MSG(n > 60, "only %ld calls", n);
+}
+
+static void test_bad_input(void)
+{
+    SET_UP;
+    static float host[64];
+    gs_error error = {0};
+    gs_device *device = NULL;
+    gs_device_plan *plan = NULL;
+    gs_device_config config = {.size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path};
+    fake.driver(9020);
+    CHECK(gs_device_create(&device, &config, &error) == GS_EVERSION &&
+          strstr(error.text, "CUDA 9.2"));
+    fake.driver(12040);
+    config.index = 7;
+    CHECK(gs_device_create(&device, &config, &error) == GS_ERANGE &&
+          strstr(error.text, "no CUDA device 7"));
+    config.index = 0;
+    config.context = host;
+    CHECK(gs_device_create(&device, &config, &error) == GS_EIO && strstr(error.text, "not valid"));
+    config.context = NULL;
+    config.library = "libno_such_thing.so.1";
+    CHECK(gs_device_create(&device, &config, &error) == GS_EIO &&
+          strstr(error.text, "libno_such_thing"));
+    config.library = "libm.so.6";
+    CHECK(gs_device_create(&device, &config, &error) == GS_EVERSION &&
+          strstr(error.text, "too old"));
+    CHECK(device == NULL);
+    config.library = fake.path;
+    CHECK(gs_device_create(&device, &config, &error) == GS_OK);
+    gs_scaler scaler;
+    gs_scaler_init(&scaler, NULL, NULL);
+    const gs_optim_config optim = rig_optim(&device_cases[0]);
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    gs_device_ptr memory;
+    const size_t before = fake.allocations();
+    CHECK(gs_device_alloc(&memory, device, 64, NULL) == GS_OK);
+    gs_device_weight w = {
+        .name = "fc", .count = 8, .data = {NULL, (uintptr_t)host}, .grad = memory};
+    CHECK(gs_device_plan_create(&plan, device, &w, 1, &settings, &error) == GS_ENULL &&
+          strstr(error.text, "the data of weight fc is not device memory"));
+    w.data = memory;
+    w.grad.offset += 32;
+    w.count = 9; /* overlaps, and ends behind the memory */
+    CHECK(gs_device_plan_create(&plan, device, &w, 1, &settings, &error) == GS_ESIZE);
+    w.count = 8;
+    CHECK(gs_device_plan_create(&plan, device, &w, 1, &settings, &error) == GS_OK);
+    gs_device_plan_free(plan);
+    gs_device_plan_config large = settings;
+    large.steps = 100000000; /* 2.4 GB of 1 */
+    CHECK(gs_device_plan_create(&plan, device, &w, 1, &large, &error) == GS_ENOMEM && !plan);
+    CHECK(fake.allocations() == before + 1);
+    gs_device_release(device, memory);
+    gs_device_free(device);
+}
+
+/* ---- NVRTC and the cache ---- */
+
+static void test_nvrtc(void)
+{
+    SET_UP;
+    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512], command[600];
+    gs_error error = {0};
+    gs_device *device = NULL;
+    gs_device_config config = {.size = sizeof config,
+                               .kind = GS_DEVICE_CUDA,
+                               .library = fake.path,
+                               .rtc = "libnvrtc.so.13",
+                               .cache = mkdtemp(folder)};
+    void *rtc = dlopen(config.rtc, RTLD_NOW);
+    if (!rtc)
+        config.rtc = "/usr/local/cuda/lib64/libnvrtc.so.13";
+    if (!rtc && !(rtc = dlopen(config.rtc, RTLD_NOW))) {
+        rmdir(folder);
+        SKIP("there is no NVRTC");
+    }
+    static const char *const from[] = {"NVRTC", "cache", "NVRTC", "cache"};
+    for (int i = 0; i < 4; i++) { /* made; kept; damaged and made again; kept */
+        CHECK_MSG(gs_device_create(&device, &config, &error) == GS_OK, "%s", error.text);
+        if (!device)
+            break;
+        CHECK_MSG(strcmp(gs_device_get_info(device).kernels, from[i]) == 0, "%d: %s", i,
+                  gs_device_get_info(device).kernels);
+        device_case c = device_cases[0];
+        c.most = 100;
+        c.steps = 10;
+        c.every = 5;
+        if (i < 2)
+            device_compare(device, &c);
+        gs_device_free(device);
+        device = NULL;
+        snprintf(command, sizeof command, "ls %s/*.bin", folder);
+        FILE *list = popen(command, "r");
+        CHECK(list && fgets(path, sizeof path, list));
+        if (list)
+            pclose(list);
+        path[strcspn(path, "\n")] = 0;
+        FILE *f = i == 1 ? fopen(path, "r+b") : NULL;
+        if (f) {
+            fseek(f, 5000, SEEK_SET);
+            fputc('#', f);
+            fclose(f);
+        }
+    }
+    remove(path);
+    CHECK(rmdir(folder) == 0); /* nothing else was left there */
+}
+
+TESTS({"equal_bits", test_equal_bits}, {"graph", test_graph}, {"traffic", test_traffic},
+      {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
+      {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc}, {"inexact", test_inexact})

@@ -1,0 +1,143 @@
+/* gradscale bench device: bytes per second of scan and act on a device, as a share of what its own copy
+ * of device memory reaches in the same run. The best of several rounds counts. */
+#include "cli/bench/bench.h"
+#include "cli/device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct device_bench {
+    gs_device *device;
+    gs_device_plan *plan;
+    gs_device_ptr data, copy, grad;
+    size_t count;
+} device_bench;
+
+typedef gs_status timed_fn(device_bench *b, gs_error *error);
+
+static gs_status run_copy(device_bench *b, gs_error *error)
+{
+    const gs_device_ptr half = {b->data.base, b->data.offset + b->count / 2 * 4};
+    return gs_device_copy(b->device, half, b->data, b->count / 2 * 4, NULL, error);
+}
+static gs_status run_scan(device_bench *b, gs_error *error)
+{
+    return gs_device_scan(b->plan, NULL, error);
+}
+static gs_status run_decide(device_bench *b, gs_error *error)
+{
+    return gs_device_decide(b->plan, NULL, error);
+}
+static gs_status run_act(device_bench *b, gs_error *error)
+{
+    return gs_device_act(b->plan, NULL, error);
+}
+
+static gs_status make(device_bench *b, gs_error *error)
+{
+    gs_optim_config optim = {.size = sizeof optim};
+    gs_scaler scaler;
+    gs_status status = gs_device_alloc(&b->data, b->device, b->count * 4, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&b->copy, b->device, b->count * 2, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&b->grad, b->device, b->count * 2, error);
+    void *fill = cli_resize(NULL, b->count * 4);
+    for (size_t i = 0; i < 2 * b->count; i++)
+        ((uint16_t *)fill)[i] = (uint16_t)(0x3800 + i % 512);
+    if (status == GS_OK)
+        status = gs_device_write(b->device, b->data, fill, b->count * 4, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_write(b->device, b->grad, fill, b->count * 2, NULL, error);
+    free(fill);
+    if (status == GS_OK)
+        status = gs_scaler_init(&scaler, "static:1024", error);
+    if (status == GS_OK)
+        status = gs_optim_config_init(&optim, "adamw", error);
+    const gs_device_weight w = {.count = b->count,
+                                .data = b->data,
+                                .copy = b->copy,
+                                .copy_dtype = GS_F16,
+                                .grad = b->grad,
+                                .grad_dtype = GS_F16};
+    const gs_device_plan_config config = {
+        .size = sizeof config, .optim = &optim, .scaler = &scaler, .steps = 10000};
+    return status == GS_OK ? gs_device_plan_create(&b->plan, b->device, &w, 1, &config, error)
+                           : status;
+}
+
+/* Seconds of one run, the best of `rounds`. */
+static gs_status measure(device_bench *b, timed_fn *run, uint64_t rounds, double *best,
+                         gs_error *error)
+{
+    gs_status status = GS_OK;
+    *best = 0;
+    for (uint64_t i = 0; i <= rounds && status == GS_OK; i++) { /* the first is not counted */
+        const double start = gs_clock();
+        status = run(b, error);
+        if (status == GS_OK)
+            status = gs_device_wait(b->device, NULL, error);
+        const double took = gs_clock() - start;
+        if (i > 0 && (*best == 0 || took < *best))
+            *best = took;
+    }
+    return status;
+}
+
+int bench_device(int argc, char **argv)
+{
+    device_choice choice = {.kind = GS_DEVICE_HOST};
+    uint64_t rounds = 10;
+    size_t size = 64 << 20;
+    const cli_option options[] = {
+        DEVICE_ROWS(&choice),
+        {"size", "BYTES", "of the f32 weights", CLI_SIZE(&size), .min = 1 << 16, .max = 0x1p+40},
+        {"rounds", "N", "runs of each, of which the best counts", CLI_UNSIGNED(&rounds), .min = 1,
+         .max = 1e6},
+        {0}};
+    const cli_spec spec = {
+        .name = "gradscale bench device",
+        .about = "Measures scan and act (AdamW, f16 gradients, f16 copy) on a device, "
+                 "as a share of the device's own copy.",
+        .options = options};
+    const int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+    device_bench b = {.count = size / 4};
+    gs_error error = {0};
+    const int opened = device_open(&b.device, &choice);
+    if (opened != CLI_GO)
+        return opened;
+    const gs_device_info info = gs_device_get_info(b.device);
+    gs_status status = make(&b, &error);
+    static const struct {
+        const char *name;
+        timed_fn *run;
+        double bytes; /* per weight, read and written */
+    } rows[] = {{"copy", run_copy, 4},
+                {"scan", run_scan, 2},
+                {"decide", run_decide, 0},
+                {"act", run_act, 28}};
+    double limit = 0;
+    if (status == GS_OK)
+        printf("%s: %s, %zu weights\n", gs_device_kind_name(info.kind), info.name, b.count);
+    cli_table *t = cli_table_new((const char *const[]){"<pass", ">ms", ">GB/s", ">of copy", NULL});
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == GS_OK; i++) {
+        double seconds;
+        status = measure(&b, rows[i].run, rounds, &seconds, &error);
+        const double speed = rows[i].bytes * (double)b.count / seconds / 1e9;
+        limit = i == 0 ? speed : limit;
+        cli_table_cell(t, "%s", rows[i].name);
+        cli_table_cell(t, "%.3f", seconds * 1e3);
+        cli_table_cell(t, rows[i].bytes > 0 ? "%.2f" : "-", speed);
+        cli_table_cell(t, rows[i].bytes > 0 ? "%.0f%%" : "-", 100 * speed / limit);
+    }
+    if (status == GS_OK)
+        cli_table_print(t, stdout);
+    gs_device_plan_free(b.plan);
+    gs_device_release(b.device, b.data);
+    gs_device_release(b.device, b.copy);
+    gs_device_release(b.device, b.grad);
+    gs_device_free(b.device);
+    return status == GS_OK ? CLI_DONE : cli_fail_status(status, &error);
+}

@@ -1,0 +1,95 @@
+/* gradscale device: which devices there are, and whether they compute what libgradscale computes. */
+#include "cli/device/device.h"
+
+#include "cli/core/commands.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static const char *cache_folder(char path[4096])
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (base && base[0] == '/')
+        n = snprintf(path, 4096, "%s/gradscale", base);
+    else if (home && home[0] == '/')
+        n = snprintf(path, 4096, "%s/.cache/gradscale", home);
+    if (n < 0 || n >= 4096)
+        return NULL;
+    mkdir(path, 0700); /* if it cannot be made, nothing is kept */
+    return path;
+}
+
+int device_open(gs_device **out, const device_choice *choice)
+{
+    char path[4096];
+    gs_error error = {0};
+    const gs_device_config config = {.size = sizeof config,
+                                     .kind = (gs_device_kind)choice->kind,
+                                     .index = (unsigned)choice->index,
+                                     .library = choice->library,
+                                     .cache = cache_folder(path)};
+    const gs_status status = gs_device_create(out, &config, &error);
+    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+}
+
+static void list_kind(cli_table *t, gs_device_kind kind, const char *library)
+{
+    enum { MOST = 64 };
+    static gs_device_info list[MOST];
+    gs_error error = {0};
+    size_t n = 0;
+    const gs_device_config config = {.size = sizeof config, .kind = kind, .library = library};
+    if (gs_device_list(list, MOST, &n, &config, &error) != GS_OK || n == 0) {
+        printf("%s: %s\n", gs_device_kind_name(kind), error.text[0] ? error.text : "no device");
+        return;
+    }
+    for (size_t i = 0; i < n && i < MOST; i++) {
+        cli_table_cell(t, "%s", gs_device_kind_name(kind));
+        cli_table_cell(t, "%zu", i);
+        cli_table_cell(t, "%s", list[i].name);
+        cli_table_cell(t, "%s", list[i].driver);
+        if (list[i].memory)
+            cli_table_cell(t, "%.1f GB", (double)list[i].memory / 1e9);
+        else
+            cli_table_cell(t, "-");
+        cli_table_cell(t, "%s", list[i].has_f64 ? "yes" : "no: cannot be used");
+    }
+}
+
+int cmd_device(int argc, char **argv)
+{
+    bool test = false;
+    device_choice choice = {.kind = GS_DEVICE_HOST};
+    const cli_option options[] = {
+        {"test", NULL, "compare the device with the CPU, bit for bit", CLI_FLAG(&test)},
+        DEVICE_ROWS(&choice),
+        {0}};
+    const cli_spec spec = {
+        .name = "gradscale device",
+        .about =
+            "Lists the devices that libgradscale_device can use. With --test it runs the kernels "
+            "on "
+            "one of them and on the CPU, and compares weights, moments, copies, statistics and the "
+            "scaler bit for bit: run this first on a machine with a GPU, and put its output into a "
+            "bug report.",
+        .options = options};
+    const int code = cli_parse(&spec, &argc, argv);
+    if (code != CLI_GO)
+        return code;
+    if (!test) {
+        cli_table *t = cli_table_new(
+            (const char *const[]){"<kind", ">index", "<name", "<driver", ">memory", "<fp64", NULL});
+        for (int k = 0; k < GS_DEVICE_KIND_COUNT; k++)
+            list_kind(t, (gs_device_kind)k, k == choice.kind ? choice.library : NULL);
+        cli_table_print(t, stdout);
+        return CLI_DONE;
+    }
+    gs_device *device = NULL;
+    const int opened = device_open(&device, &choice);
+    if (opened != CLI_GO)
+        return opened;
+    const int result = device_test(device);
+    gs_device_free(device);
+    return result;
+}
