@@ -16,6 +16,7 @@
 #   make install-lib       libgradscale alone, which needs neither zlib nor jansson
 #   make uninstall         with the same variables
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
+#   make python            PyPI's packages for the tests of python/ in .cache/python, gigabytes
 #   make deps              install the packages that building and testing need
 #   make format            apply clang-format
 #   make check-format      is it applied?
@@ -108,7 +109,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all suites torch amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
+.PHONY: all suites torch python amalgamation deps test test-long test-arm test-port run-tests run-arm demo bench bench-advise \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
 .SECONDARY:
@@ -233,6 +234,11 @@ torch: build/torch/bin/python
 build/torch/bin/python:
 	@python3 -m venv build/torch && build/torch/bin/python -m pip install -q torch numpy || \
 	    { rm -rf build/torch; exit 1; }
+
+# The same for suite_python, which makes the package and tests it. Kept outside of build/: it is large.
+python: .cache/python/bin/python
+.cache/python/bin/python: python/tests/requirements.txt
+	@python3 -m venv .cache/python && $@ -m pip install -q -r $< && touch $@ || { rm -rf .cache/python; exit 1; }
 
 mutants:
 	@scripts/deps.sh build test
