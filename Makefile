@@ -21,6 +21,7 @@
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
 #   make oracle            PyPI's transformers, onnxruntime and others in build/oracle, gigabytes, for suite_use
 #   make bench-torch       training steps beside PyTorch's, minutes [BENCH_ARGS="--models cnn --json"]
+#   make python            PyPI's packages for the tests of python/ in .cache/python, gigabytes
 #   make deps              install the packages that building and testing need
 #   make format            apply clang-format
 #   make check-format      is it applied?
@@ -118,7 +119,7 @@ ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch vi
 CPUS    := $(shell nproc 2>/dev/null || echo 2)
 JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 
-.PHONY: all man suites fuzz run-fuzz coverage run-coverage torch oracle amalgamation deps test test-long test-arm \
+.PHONY: all man suites fuzz run-fuzz coverage run-coverage torch python oracle amalgamation deps test test-long test-arm \
         test-port run-tests run-arm demo bench bench-advise bench-torch \
         mutants install install-lib uninstall dist source-lists source-lists-check format check-format check-layers \
         abi check-abi clean help compile_commands.json
@@ -322,6 +323,10 @@ build/oracle/bin/python:
 
 bench-torch: $(PROGRAM) torch
 	@build/torch/bin/python bench/torch_step.py --program $(PROGRAM) $(BENCH_ARGS)
+# The same for suite_python, which makes the package and tests it. Kept outside of build/: it is large.
+python: .cache/python/bin/python
+.cache/python/bin/python: python/tests/requirements.txt
+	@python3 -m venv .cache/python && $@ -m pip install -q -r $< && touch $@ || { rm -rf .cache/python; exit 1; }
 
 mutants:
 	@scripts/deps.sh build test

@@ -7,10 +7,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def program():
-    """The command `gradscale`: of this environment, else of the tree's build."""
+    """The command `gradscale`: of the PATH, of this environment, of the tree's build."""
     beside = pathlib.Path(sys.executable).parent / "gradscale"
     built = pathlib.Path(__file__).parents[2] / "build" / "gradscale"
-    for path in (beside, built):
-        if path.exists():
+    for path in (shutil.which("gradscale"), beside, built):
+        if path and pathlib.Path(path).exists():
             return str(path)
-    return shutil.which("gradscale") or pytest.skip("there is no command gradscale")
+    pytest.skip("there is no command gradscale")

@@ -112,12 +112,12 @@ check "there are links" test $links -gt 40
 
 # Words in capitals stand for others; dist/ is what make amalgamation makes.
 real() { grep -vE 'NAME|LAYER|PREFIX|DIR|^dist/' | sort -u; }
-find include examples doc src cli mpi tests scripts bench .ci -type f | sed 's|^|/|' >"$tmp/tree"
+find include examples doc src cli mpi python tests scripts bench .ci -type f | sed 's|^|/|' >"$tmp/tree"
 is_there() { grep -q -- "/$(echo "$1" | sed 's/[.]/[.]/g')\$" "$tmp/tree"; } # the end of a path will do
 paths() { grep -oE '[A-Za-z0-9_][A-Za-z0-9_/.-]*/[A-Za-z0-9_.-]*\.(c|h|sh|py|awk|conf)\b' | real; }
 in_code()
 {
-    grep -ohE '`(include|examples|doc|src|cli|mpi|tests|scripts|bench)/[A-Za-z0-9/._-]*`' "$@" | tr -d '`' | real
+    grep -ohE '`(include|examples|doc|src|cli|mpi|python|tests|scripts|bench)/[A-Za-z0-9/._-]*`' "$@" | tr -d '`' | real
 }
 sources() { find src include cli mpi tests examples bench -name '*.[ch]'; }
 comments() { sed '/^ *# *include/d; s/"[^"]*"//g' $(sources); } # what is neither included nor quoted
