@@ -2,8 +2,9 @@
  * Linux:
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_data.c \
- *         src/base/[ahrs]*.c src/io/{file,folder,idx,lines,stream,tokens}.c \
- *         src/train/{data*,permute}.c -lz -lm -o fuzz_data
+ *         src/base/[ahrs]*.c src/num/*.c \
+ *         src/io/{file,folder,idx,image,line,lines,npy,npz,safetensors,source,stream,tokens}.c \
+ *         src/train/{data*,permute}.c -lz -ljansson -lpng -ljpeg -lm -o fuzz_data
  *     ./fuzz_data -max_len=4096 -max_total_time=300 CORPUS */
 #define _GNU_SOURCE
 #include "fuzz.h"
