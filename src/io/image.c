@@ -14,7 +14,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
-enum { MOST_BYTES = 1 << 28 };
+enum { MOST_BYTES = 1 << 28, DEFLATE = 1032 }; /* bytes that deflate makes of one, at most */
 
 typedef struct bytes {
     uint8_t *data;
@@ -134,6 +134,8 @@ static void decode_png(decoder *d, png_structp png, png_infop info)
     out->channels = png_get_channels(png, info);
     if (d->look)
         return;
+    if (out->height * out->width / 8 / DEFLATE > d->in.n) /* a pixel has a bit or more */
+        png_error(png, "it announces more pixels than its bytes can hold");
     if (png_get_bit_depth(png, info) != 8 || (out->channels != 1 && out->channels != 3))
         png_error(png, "its pixels are of a strange kind");
     d->status = new_pixels(out, d->file, d->heap, d->error);
@@ -284,8 +286,7 @@ typedef struct span {
     double start, scale, support;
 } span;
 
-/* The triangle of bilinear interpolation, as wide as an output pixel where that is the larger: what
- * Pillow and torchvision's antialias do. */
+/* The triangle of bilinear interpolation, as wide as an output pixel where that is the larger. */
 static double weight_of(const span *s, size_t i, size_t k)
 {
     const double centre = s->start + ((double)i + 0.5) * s->scale;
