@@ -63,7 +63,6 @@ static void write_classes(const char *root, int n, bool jpeg)
 {
     char name[128];
     uint8_t pixels[8 * 8 * 3];
-    snprintf(name, sizeof name, "%s/", root);
     make_folder(root);
     for (int c = 0; c < 2; c++) {
         snprintf(name, sizeof name, "%s/%s", root, c ? "dark" : "bright");
@@ -494,7 +493,7 @@ static void test_loader(void)
                                      .shuffle = 1,
                                      .augment = {.crop = 3, .flip = 1, .cutout = 5}};
     gs_loader *a, *b;
-    const gs_batch *x, *y;
+    const gs_batch *x = NULL, *y = NULL;
     size_t n;
     CHECK(gs_loader_create(&a, data, &config, NULL, NULL) == GS_OK);
     CHECK(gs_loader_create(&b, data, &config, NULL, NULL) == GS_OK);
