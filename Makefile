@@ -71,7 +71,7 @@ ALLFLAGS = $(WARN) $(CFLAGS) $(ROUNDING) -fPIC -fvisibility=hidden -pthread -MMD
 
 # ---- what there is ----
 
-# libgradscale needs libc, libm and threads; libgradscale_train zlib and jansson too. The second
+# libgradscale needs libc, libm and threads; libgradscale_train zlib, jansson, libpng and libjpeg too. The second
 # exists as soon as its folders have sources.
 below        = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 CORE        := $(call below,$(addprefix src/,base num kernel scaler optim comm engine),*.c)
@@ -90,7 +90,7 @@ HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h infer.h log.h mpi.h \
                  device.h),$(HEADERS))
 LIBS        := -lm -pthread
-TRAIN_LIBS  := -lz -ljansson
+TRAIN_LIBS  := -lz -ljansson -lpng -ljpeg
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(SOVERSION)
 

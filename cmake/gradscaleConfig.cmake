@@ -35,7 +35,7 @@ function(_gradscale_part target file links private)
 endfunction()
 
 _gradscale_part(gradscale gradscale "" "m;Threads::Threads")
-_gradscale_part(train gradscale_train gradscale::gradscale "z;jansson")
+_gradscale_part(train gradscale_train gradscale::gradscale "z;jansson;png;jpeg")
 if("mpi" IN_LIST gradscale_FIND_COMPONENTS OR EXISTS "${_gradscale_lib}/libgradscale_mpi.a")
   find_package(MPI QUIET COMPONENTS C)
   if(TARGET MPI::MPI_C)

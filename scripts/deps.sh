@@ -6,7 +6,7 @@
 packages=
 for group; do
     case $group in
-    build) packages="$packages gcc make libc6-dev zlib1g-dev libjansson-dev" ;;
+    build) packages="$packages gcc make libc6-dev zlib1g-dev libjansson-dev libpng-dev libjpeg-dev" ;;
     test) packages="$packages g++ pkg-config" ;;
     package) packages="$packages cmake meson ninja-build" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
@@ -45,6 +45,8 @@ is_there()
     libc6-dev) header stdio.h ;;
     zlib1g-dev) header zlib.h ;;
     libjansson-dev) header jansson.h ;;
+    libpng-dev) header png.h ;;
+    libjpeg-dev) header stdio.h && header jpeglib.h ;;
     dataset-fashion-mnist) test -d /usr/share/datasets/fashion-mnist ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     qemu-user) command -v qemu-aarch64 ;;

@@ -152,7 +152,7 @@ static void show_confusion(const result *r, const use_model *u)
         return;
     }
     for (size_t c = 0; c < classes; c++) {
-        snprintf(names[c], sizeof names[c], ">%.8s", use_label(u, c, number));
+        snprintf(names[c], sizeof names[c], ">%.8s", use_label_shown(u, c, number));
         titles[1 + c] = names[c];
     }
     titles[1 + classes] = ">recall";
@@ -161,7 +161,7 @@ static void show_confusion(const result *r, const use_model *u)
     cli_table *t = cli_table_new(titles);
     for (size_t c = 0; c < classes; c++) {
         const tally sums = tally_of(r, classes, c);
-        cli_table_cell(t, "%.20s", use_label(u, c, number));
+        cli_table_cell(t, "%.20s", use_label_shown(u, c, number));
         for (size_t k = 0; k < classes; k++)
             cli_table_cell(t, "%llu", (unsigned long long)r->confusion[c * classes + k]);
         for (int i = 0; i < 2; i++) {

@@ -159,12 +159,15 @@ static int make_loader(train_job *j)
 {
     const train_options *o = &j->o;
     gs_error error = {0};
+    gs_augment augment;
+    train_augment(&augment, o->augment);
     const gs_loader_config order = {.size = sizeof order,
                                     .split = GS_SPLIT_TRAIN,
                                     .batch = (size_t)o->batch,
                                     .micro = (size_t)o->accumulate,
                                     .seed = o->seed,
                                     .shuffle = 1,
+                                    .augment = augment,
                                     .rank = j->comm.rank,
                                     .ranks = j->comm.size};
     const gs_status status = gs_loader_create(&j->loader, j->data, &order, NULL, &error);

@@ -22,6 +22,33 @@ int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const 
     return more < 0 ? -1 : (int)n;
 }
 
+bool train_augment(gs_augment *out, const char *list)
+{
+    char item[32];
+    int more;
+    *out = (gs_augment){0};
+    while (list && (more = cli_next_item(&list, item, sizeof item)) != 0) {
+        char *colon = more > 0 ? strchr(item, ':') : NULL;
+        uint64_t n = 0;
+        double x = 0;
+        if (colon)
+            *colon = 0;
+        const bool count = colon && cli_read_unsigned(&n, colon + 1) && n > 0 && n < 1 << 16;
+        if (more > 0 && !colon && strcmp(item, "flip") == 0)
+            out->flip = 1;
+        else if (count && strcmp(item, "crop") == 0)
+            out->crop = (size_t)n;
+        else if (count && strcmp(item, "cutout") == 0)
+            out->cutout = (size_t)n;
+        else if (colon && strcmp(item, "color") == 0 && cli_read_double(&x, colon + 1) && x > 0 &&
+                 x <= 1)
+            out->color = (float)x;
+        else
+            return false;
+    }
+    return true;
+}
+
 static gs_status make_mlp(gs_model **out, gs_context *ctx, const gs_data_info *data,
                           const train_options *o)
 {

@@ -24,11 +24,20 @@ static const cli_option job_rows[] = {
     {"model", "auto|mlp|cnn|resnet|gpt|fcn", "what is trained; auto: what fits the data",
      CLI_CHOICE(&O->model)},
     {"data", "NAME",
-     "fashion-mnist, self (the sources of gradscale), shapes, a folder, or a file: IDX, tokens "
-     "(.bin), text; not given: what shows the model",
+     "fashion-mnist, self (the sources of gradscale), shapes, a folder (PNG and JPEG by class, "
+     "images and masks, CIFAR, tokens, text), or a file: IDX, npy, npz, CSV, tokens (.bin), text; "
+     "not given: what shows the model",
      CLI_STRING(&O->data)},
-    {"labels", "FILE", "the IDX labels, where they do not lie beside the images",
+    {"labels", "FILE", "the labels of IDX or npy, where they do not lie beside the images",
      CLI_STRING(&O->labels)},
+    {"resize", "WxH",
+     "the size of the images of a folder, such as 64x64: scaled to cover it and cut around the "
+     "centre; not given: that of the first",
+     CLI_STRING(&O->resize)},
+    {"augment", "LIST",
+     "vary the images: crop:N (moved by up to N pixels), flip, cutout:N (a square of N), color:X "
+     "(contrast and brightness by up to X), such as crop:4,flip",
+     CLI_STRING(&O->augment)},
     {"init", "FILE",
      "weights to begin with: a checkpoint, or safetensors of PyTorch or Hugging Face; the model's "
      "sizes must be the file's",

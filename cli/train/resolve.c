@@ -66,11 +66,19 @@ static int open_data(train_job *j)
     if (!j->o.data)
         j->o.data = train_models[j->o.model > 0 ? j->o.model - 1 : 1].data;
     const uint64_t time = j->o.context == CLI_AUTO ? 0 : j->o.context;
+    unsigned width = 0, height = 0;
+    int used = 0;
+    if (j->o.resize &&
+        (sscanf(j->o.resize, "%5ux%5u%n", &width, &height, &used) != 2 || j->o.resize[used] ||
+         width < 1 || height < 1 || width > 1 << 14 || height > 1 << 14))
+        return cli_fail("--resize needs a size such as 64x64, not '%.40s'", j->o.resize);
     gs_data_config config = {.size = sizeof config,
                              .name = j->o.data,
                              .labels = j->o.labels,
                              .time = (size_t)time,
-                             .seed = j->o.seed};
+                             .seed = j->o.seed,
+                             .height = height,
+                             .width = width};
     const int code = train_data_open(&j->data, &config);
     if (code != CLI_GO)
         return code;
@@ -103,6 +111,13 @@ static int check_model(const train_job *j)
         if (sizes[i].given && !strstr(m->options, key))
             return cli_fail("--%s is not an option of --model %s", sizes[i].name, m->name);
     }
+    gs_augment augment;
+    if (!train_augment(&augment, o->augment))
+        return cli_fail(
+            "--augment needs a list such as crop:4,flip,cutout:8,color:0.2, not '%.60s'",
+            o->augment);
+    if (o->augment && j->info->task == GS_TASK_TOKENS)
+        return cli_fail("--augment is for images, and %.100s is tokens", j->info->name);
     size_t widths[64];
     if (o->hidden && train_mlp_sizes(widths, 32, j->info, o->hidden) < 0)
         return cli_fail("--hidden needs widths such as 256,128, not '%.60s'", o->hidden);

@@ -30,7 +30,8 @@ typedef enum train_precision { TRAIN_FP16, TRAIN_BF16, TRAIN_FP32 } train_precis
 /* Numbers that were not given are CLI_AUTO or NaN, texts NULL, until train_resolve. */
 typedef struct train_options {
     int model; /* 0: auto, else models[model - 1] */
-    const char *data, *labels, *init, *hidden;
+    const char *data, *labels, *init, *augment, *hidden;
+    const char *resize;
     uint64_t layers, width, heads, context, filters;
     double dropout;
 
@@ -110,6 +111,8 @@ const train_model *train_model_of(const train_options *o, gs_task task);
 /* "cnn 28x28x1 filters=16 classes=10": two models with one line have the same weights. */
 void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,
                       const train_options *o);
+/* Of --augment, "crop:4,flip,cutout:8,color:0.2"; NULL: none. False: it is no such list. */
+bool train_augment(gs_augment *out, const char *list);
 /* The sizes of --hidden and what is around them. -1: it is no list of sizes. */
 int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const char *hidden);
 

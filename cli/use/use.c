@@ -143,6 +143,14 @@ const char *use_label(const use_model *u, size_t class, char number[24])
     return number;
 }
 
+const char *use_label_shown(const use_model *u, size_t class, char shown[24])
+{
+    char number[24];
+    snprintf(shown, 24, "%s", use_label(u, class, number));
+    cli_clean(shown);
+    return shown;
+}
+
 char *use_read_file(const char *path, size_t *length)
 {
     const bool standard = strcmp(path, "-") == 0;

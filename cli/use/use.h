@@ -47,8 +47,9 @@ int use_data(gs_data **out, const use_model *u, const char *name, const char *la
 /* Images alone. */
 int use_images(gs_data **out, const use_model *u, const char *name);
 
-/* The name of a class, or its number in `number`. */
+/* The name of a class, or its number in `number`. The second is fit for a terminal, in `shown`. */
 const char *use_label(const use_model *u, size_t class, char number[24]);
+const char *use_label_shown(const use_model *u, size_t class, char shown[24]);
 
 /* Reads all of a file, or of standard input where path is "-"; to be freed. NULL: an error was
  * printed. */

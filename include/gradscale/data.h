@@ -42,14 +42,21 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
  *   shapes         discs, squares and triangles on noise, 32 x 32, one class per pixel: rendered,
  *                  endless
  *   IDX            images and labels, as MNIST's; a folder with such files, or one's images
- *   tokens         llm.c's .bin files, version 1, 16 bits per token; a folder of them
+ *   .npy, .npz     arrays x and y, or x_train and y_train with x_test and y_test: of images,
+ *                  channels last, or of rows of features; a folder with such files
+ *   .csv           rows of numbers with a column of classes: label, class, target, y, or the last
+ *   CIFAR          a folder with the binary files of CIFAR-10 or CIFAR-100
+ *   images         a folder of PNG and JPEG files, below a folder per class, or in images and masks
+ *                  with a class per pixel; train and val above them, or not
+ *   tokens         .bin files of llm.c, version 1, or of nanoGPT: 16 bits per token; a folder of
+ *                  them
  *   text           any other file, and the text files of any other folder in the order of their
  *                  paths, a 0 after each; hidden and binary ones are passed over
  *
- * All but tokens may be packed by gzip. Images come with mean 0 and deviation 1 of each channel
- * over the training set. Validation takes what the naming says is for it (t10k, test, val);
- * otherwise a share that is the same for every seed: of images a random one, of tokens and text the
- * end. */
+ * IDX and text may be packed by gzip. Images come with mean 0 and deviation 1 of each channel over
+ * the training set; those of a folder over a fixed choice of 1000. Validation takes what the naming
+ * says is for it (t10k, test, val); otherwise a share that is the same for every seed: of images a
+ * random one, of tokens and text the end. */
 typedef struct gs_data_config {
     size_t size; /* sizeof(gs_data_config) */
     const char *name;
@@ -64,6 +71,7 @@ typedef struct gs_data_config {
     const char *like;
     int unlabelled; /* images without their classes, with `like`: targets are -1, and all items are
                        of the split to train on, in the order of the files */
+    size_t height, width; /* of the images of a folder; 0: those of the first */
 } gs_data_config;
 
 typedef struct gs_data_info {
@@ -108,6 +116,17 @@ GS_API void gs_data_close(gs_data *data);
 
 /* ---- the loader ---- */
 
+/* How images are varied in training: each a function of the loader's seed and of the position of
+ * the item, epochs included, so that a run that goes on sees what it would have seen. Classes of
+ * pixels move with their pixels; what comes in from outside of the image is 0 in x, the mean, and
+ * counts for no class. All zero: not at all. */
+typedef struct gs_augment {
+    size_t crop;   /* moved by up to so many pixels, each way */
+    int flip;      /* left and right are exchanged in half of the images */
+    size_t cutout; /* a square of this side, anywhere, becomes 0 (DeVries and Taylor 2017) */
+    float color;   /* contrast times 1 - color to 1 + color, and as much brightness, per channel */
+} gs_augment;
+
 /* A thread of the loader's reads ahead. What it reads is a pure function of seed and position: the
  * order of an epoch is a permutation computed from them, never stored, the same whatever the
  * threads and the ranks; an epoch shows every item once. */
@@ -119,6 +138,7 @@ typedef struct gs_loader_config {
     uint64_t seed;
     int shuffle;     /* 0: in the order of the set */
     int rank, ranks; /* ranks 0: alone */
+    gs_augment augment; /* of images */
 } gs_loader_config;
 
 typedef struct gs_loader gs_loader;

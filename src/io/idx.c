@@ -1,4 +1,5 @@
 #include "io/idx.h"
+#include "gradscale/num.h"
 #include "io/stream.h"
 
 #include <string.h>
@@ -25,6 +26,37 @@ static void values_i16(double *dst, const void *data, size_t first, size_t count
         dst[i] = ((const int16_t *)data)[first + i];
 }
 
+static void values_u16(double *dst, const void *data, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = ((const uint16_t *)data)[first + i];
+}
+
+static void values_f16(double *dst, const void *data, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = (double)gs_f16_to_f32(((const uint16_t *)data)[first + i]);
+}
+
+static void values_u32(double *dst, const void *data, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = ((const uint32_t *)data)[first + i];
+}
+
+/* Of 64 bits: those up to 2^53 are exact, and classes are. */
+static void values_i64(double *dst, const void *data, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = (double)((const int64_t *)data)[first + i];
+}
+
+static void values_u64(double *dst, const void *data, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = (double)((const uint64_t *)data)[first + i];
+}
+
 static void values_i32(double *dst, const void *data, size_t first, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -43,18 +75,21 @@ static void values_f64(double *dst, const void *data, size_t first, size_t count
 }
 
 static const struct gsi_idx_type {
-    uint8_t code;
-    size_t item; /* bytes */
+    uint8_t code;     /* IDX's; 0: it has none */
+    const char *name; /* NumPy's, without the byte order */
+    size_t item;      /* bytes */
     values_fn *values;
 } types[] = {
-    {0x08, 1, values_u8},  {0x09, 1, values_i8},  {0x0B, 2, values_i16},
-    {0x0C, 4, values_i32}, {0x0D, 4, values_f32}, {0x0E, 8, values_f64},
+    {0x08, "u1", 1, values_u8},  {0x09, "i1", 1, values_i8},  {0x0B, "i2", 2, values_i16},
+    {0x0C, "i4", 4, values_i32}, {0x0D, "f4", 4, values_f32}, {0x0E, "f8", 8, values_f64},
+    {0, "b1", 1, values_u8},     {0, "u2", 2, values_u16},    {0, "f2", 2, values_f16},
+    {0, "u4", 4, values_u32},    {0, "i8", 8, values_i64},    {0, "u8", 8, values_u64},
 };
 
 static const struct gsi_idx_type *type_of(uint8_t code)
 {
     for (size_t i = 0; i < GSI_COUNT(types); i++)
-        if (types[i].code == code)
+        if (code != 0 && types[i].code == code)
             return &types[i];
     return NULL;
 }
@@ -168,6 +203,31 @@ gs_status gsi_idx_read(gsi_idx *idx, const char *path, gsi_heap *heap, gs_error 
     if (status != GS_OK)
         gsi_idx_free(idx, heap);
     return status;
+}
+
+gs_status gsi_idx_new(gsi_idx *idx, const char *path, const char *type, int rank,
+                      const size_t *shape, gsi_heap *heap, gs_error *error)
+{
+    size_t bytes = 0;
+    bool fits = true;
+    *idx = (gsi_idx){.rank = rank, .count = 1};
+    gsi_show_path(idx->path, path);
+    for (size_t i = 0; i < GSI_COUNT(types); i++)
+        if (strcmp(types[i].name, type) == 0)
+            idx->type = &types[i];
+    if (!idx->type)
+        return gsi_fail(error, GS_EDTYPE, "%s: has elements of type %s", idx->path, type);
+    for (int i = 0; i < rank; i++) {
+        idx->shape[i] = shape[i];
+        fits = fits && gsi_mul_size(&idx->count, idx->count, shape[i]);
+    }
+    if (idx->count == 0)
+        return gsi_fail(error, GS_ESIZE, "%s: is empty: one of its dimensions is 0", idx->path);
+    if (fits && gsi_mul_size(&bytes, idx->count, idx->type->item))
+        idx->data = gsi_new(heap, bytes);
+    return idx->data ? GS_OK
+                     : gsi_fail(error, GS_ENOMEM, "%s: there is no memory for its %zu elements",
+                                idx->path, idx->count);
 }
 
 void gsi_idx_free(gsi_idx *idx, gsi_heap *heap)

@@ -18,6 +18,9 @@ typedef struct gsi_idx {
 /* Packed by gzip or not. Memory is asked for once the file has been seen to hold exactly what its
  * header announces. */
 gs_status gsi_idx_read(gsi_idx *idx, const char *path, gsi_heap *heap, gs_error *error);
+/* The same of another origin: data is for the caller to fill. type: NumPy's, "u1", "f4", "i8". */
+gs_status gsi_idx_new(gsi_idx *idx, const char *path, const char *type, int rank,
+                      const size_t *shape, gsi_heap *heap, gs_error *error);
 void gsi_idx_free(gsi_idx *idx, gsi_heap *heap);
 
 /* Elements [first, first + count) as numbers: exact, whatever their type. */

@@ -11,6 +11,7 @@ typedef struct gsi_entry {
     gs_entry pub;
     uint64_t item; /* bytes per element; 0 where the type has no whole number of them */
     bool swap;     /* big-endian in the file */
+    bool fortran;  /* NumPy's: the first axis is the fastest */
     struct gsi_member *member;
 } gsi_entry;
 
@@ -47,6 +48,10 @@ gs_status gsi_no_memory(const gs_source *s, gs_error *error);
 
 /* Exactly n bytes from `offset`, or an error message. */
 gs_status gsi_read_at(const gs_source *s, void *dst, size_t n, uint64_t offset, gs_error *error);
+
+/* gs_source_read of any type that has whole bytes: as they lie in the file. The entry is there. */
+gs_status gsi_source_raw(void *dst, gs_source *s, size_t i, uint64_t first, size_t count,
+                         gs_error *error);
 
 /* Room for n entries, cleared. */
 bool gsi_new_entries(gs_source *s, size_t n);

@@ -150,7 +150,8 @@ static const char *parse_dictionary(cursor c, gsi_entry *e, char type[16])
             if (!take_string(&c, type) || !set_type(e, type))
                 return "the header's descr is not a type";
         } else if (which == ORDER) {
-            if (!take_word(&c, "True") && !take_word(&c, "False"))
+            e->fortran = take_word(&c, "True");
+            if (!e->fortran && !take_word(&c, "False"))
                 return "the header's fortran_order is neither True nor False";
         } else {
             const int legal = take_shape(&c, &e->pub);

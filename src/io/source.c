@@ -252,6 +252,17 @@ const void *gs_source_map(gs_source *s, size_t i)
     return (const char *)s->map + e->pub.offset;
 }
 
+gs_status gsi_source_raw(void *dst, gs_source *s, size_t i, uint64_t first, size_t count,
+                         gs_error *error)
+{
+    const gsi_entry *e = &s->entries[i];
+    const size_t item = (size_t)e->item;
+    if (item == 0 || count > SIZE_MAX / item)
+        return gsi_bad_file(s, error, GS_ESIZE, "%zu elements do not fit in memory", count);
+    return s->read ? s->read(s, e, first, count, dst, error)
+                   : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
+}
+
 void gsi_swap_bytes(void *items, size_t count, size_t item)
 {
     for (uint8_t *p = items; count > 0; count--, p += item)
@@ -280,13 +291,8 @@ gs_status gs_source_read(void *dst, gs_source *s, size_t i, uint64_t first, size
                             (unsigned long long)e->pub.count);
     if (count > 0 && !dst)
         return gsi_bad_file(s, error, GS_ENULL, "there is no buffer to read into");
-    const size_t item = (size_t)e->item;
-    if (count > SIZE_MAX / item)
-        return gsi_bad_file(s, error, GS_ESIZE, "%zu elements do not fit in memory", count);
-    const gs_status status =
-        s->read ? s->read(s, e, first, count, dst, error)
-                : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
+    const gs_status status = gsi_source_raw(dst, s, i, first, count, error);
     if (status == GS_OK && e->swap != gsi_big_endian())
-        gsi_swap_bytes(dst, count, item);
+        gsi_swap_bytes(dst, count, (size_t)e->item);
     return status;
 }

@@ -1,5 +1,7 @@
 #include "io/tokens.h"
 
+#include <string.h>
+
 enum { HEADER = 256 * 4, VERSION = 1, WIDE_MAGIC = 20240801 };
 
 static uint32_t word(const uint8_t *p, size_t i)
@@ -10,10 +12,32 @@ static uint32_t word(const uint8_t *p, size_t i)
 
 bool gsi_tokens_begin(const uint8_t start[4]) { return word(start, 0) == GSI_TOKENS_MAGIC; }
 
+/* nanoGPT's files have no header and are known by their names. */
+static bool is_bare(const gsi_file *f)
+{
+    static const char *const names[] = {"train.bin", "val.bin"};
+    const size_t n = strlen(f->path);
+    uint8_t start[4] = {0};
+    bool named = false;
+    for (size_t i = 0; i < GSI_COUNT(names); i++) {
+        const size_t m = strlen(names[i]);
+        named |= n >= m && strcmp(f->path + n - m, names[i]) == 0 &&
+                 (n == m || f->path[n - m - 1] == '/');
+    }
+    return named && f->size % 2 == 0 &&
+           (f->size < 4 || (gsi_file_read(f, start, sizeof start, 0, NULL) == GS_OK &&
+                            word(start, 0) != GSI_TOKENS_MAGIC && word(start, 0) != WIDE_MAGIC));
+}
+
 static gs_status check_header(gsi_tokens *t, gs_error *error)
 {
     const gsi_file *f = &t->file;
     uint8_t header[12];
+    if (is_bare(f)) {
+        t->count = f->size / 2;
+        return GS_OK;
+    }
+    t->first = HEADER;
     if (f->size < HEADER)
         return gsi_file_fail(f, error, GS_EFORMAT,
                              "is not a token file: it is shorter than the header of %d bytes",
@@ -42,6 +66,7 @@ static gs_status check_header(gsi_tokens *t, gs_error *error)
 
 gs_status gsi_tokens_open(gsi_tokens *tokens, const char *path, gs_error *error)
 {
+    tokens->first = 0;
     gs_status status = gsi_file_open(&tokens->file, path, error);
     if (status != GS_OK)
         return status;
@@ -58,7 +83,8 @@ gs_status gsi_tokens_read(const gsi_tokens *tokens, int32_t *dst, uint64_t first
 {
     /* The upper half of dst takes the bytes: a token is read before its place is written. */
     uint8_t *bytes = (uint8_t *)dst + 2 * n;
-    const gs_status status = gsi_file_read(&tokens->file, bytes, 2 * n, HEADER + 2 * first, error);
+    const gs_status status =
+        gsi_file_read(&tokens->file, bytes, 2 * n, tokens->first + 2 * first, error);
     for (size_t i = 0; status == GS_OK && i < n; i++)
         dst[i] = bytes[2 * i] | bytes[2 * i + 1] << 8;
     return status;

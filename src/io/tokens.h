@@ -1,5 +1,6 @@
 /* Token files of llm.c: 256 int32 (magic, version, tokens, zeros), then 16 bits per token, all
- * little-endian. They may be larger than memory: tokens are read where they are asked for. */
+ * little-endian. nanoGPT's are the tokens alone. They may be larger than memory: tokens are read
+ * where they are asked for. */
 #ifndef GSI_IO_TOKENS_H
 #define GSI_IO_TOKENS_H
 
@@ -9,6 +10,7 @@ enum { GSI_TOKENS_MAGIC = 20240520 };
 
 typedef struct gsi_tokens {
     gsi_file file;
+    uint64_t first; /* where tokens begin, in bytes */
     uint64_t count; /* what the header says and the size of the file confirms */
 } gsi_tokens;
 

@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 
 /* The first that fits takes a path: text takes all that is left. */
-static const gsi_kind *const kinds[] = {&gsi_fashion_mnist, &gsi_self,      &gsi_shapes,
-                                        &gsi_idx_set,       &gsi_token_set, &gsi_text};
+static const gsi_kind *const kinds[] = {&gsi_fashion_mnist, &gsi_self,       &gsi_shapes,
+                                        &gsi_idx_set,       &gsi_array_set,  &gsi_csv_set,
+                                        &gsi_cifar_set,     &gsi_folder_set, &gsi_image_set,
+                                        &gsi_token_set,     &gsi_text_set};
 
 enum { TIME = 256, MOST_TIME = 1 << 24 };
 static const double VALID = 0.1;
@@ -40,10 +42,11 @@ static gs_status look(gsi_place *place, const char *path, gsi_heap *heap, gs_err
     gsi_show_path(shown, path);
     if (stat(path, &st) != 0) {
         if (errno == ENOENT && !strchr(path, '/'))
-            return gsi_fail(error, GS_ENAME,
-                            "%s: no data set has this name, and no file: there are fashion-mnist, "
-                            "self, shapes, and paths of IDX, token and text files and of folders",
-                            shown);
+            return gsi_fail(
+                error, GS_ENAME,
+                "%s: no data set has this name, and no file: there are fashion-mnist, "
+                "self, shapes, and paths: images, IDX, npy, npz, CSV, tokens, text, and folders",
+                shown);
         return gsi_fail(error, GS_EIO, "%s: %s", shown, strerror(errno));
     }
     place->folder = S_ISDIR(st.st_mode);
@@ -84,6 +87,9 @@ static gs_status check_config(const gs_data_config *c, gs_error *error)
     if (c->vocabulary > 1 << 16)
         return gsi_fail(error, GS_ERANGE, "a vocabulary of %zu: token files have at most %d",
                         c->vocabulary, 1 << 16);
+    if (c->height > 1 << 14 || c->width > 1 << 14)
+        return gsi_fail(error, GS_ERANGE, "images of %zu x %zu: at most %d a side", c->width,
+                        c->height, 1 << 14);
     if (!(c->valid >= 0 && c->valid < 1))
         return gsi_fail(error, GS_ERANGE, "the share held out is %g: at least 0, below 1",
                         c->valid);
@@ -95,9 +101,14 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
     gs_status status = choose(data, config->name, error);
     if (status != GS_OK)
         return status;
-    if (config->labels && data->kind != &gsi_idx_set)
+    if (config->labels && data->kind != &gsi_idx_set && data->kind != &gsi_array_set)
         return gsi_fail(error, GS_ERANGE,
-                        "%s: has no use for labels: it is not a file of IDX images", data->name);
+                        "%s: has no use for labels: it is not a file of IDX or NumPy images",
+                        data->name);
+    const bool folder = data->kind == &gsi_folder_set || data->kind == &gsi_image_set;
+    if ((config->height || config->width) && !folder)
+        return gsi_fail(error, GS_ERANGE, "%s: keeps its size: only images of a folder are scaled",
+                        data->name);
     if (config->unlabelled && (!config->like || !data->kind->unlabelled))
         return gsi_fail(error, GS_ERANGE, "%s: cannot be read without labels", data->name);
     data->state = gsi_new(&data->heap, data->kind->state);
@@ -132,6 +143,7 @@ gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_all
     if (!data)
         return gsi_fail(error, GS_ENOMEM, "there is no memory to open a data set");
     *data = (gs_data){.heap = heap};
+    gsi_arena_init(&data->arena, &data->heap);
     gsi_show_path(data->name, config->name);
     data->info.name = data->name;
     if (config->like)
@@ -157,6 +169,7 @@ void gs_data_close(gs_data *data)
     if (data->state)
         data->kind->close(data);
     gs_data_info_free(data->like);
+    gsi_arena_free(&data->arena);
     gsi_free(&data->heap, data->state);
     gsi_heap heap = data->heap; /* the set lies in its own heap */
     gsi_free(&heap, data);

@@ -27,10 +27,12 @@ typedef struct gsi_kind {
     const char *(*item_name)(const gs_data *data, gs_split split, uint64_t item);
 } gsi_kind;
 
-extern const gsi_kind gsi_fashion_mnist, gsi_idx_set, gsi_self, gsi_text, gsi_token_set, gsi_shapes;
+extern const gsi_kind gsi_fashion_mnist, gsi_idx_set, gsi_array_set, gsi_csv_set, gsi_cifar_set,
+    gsi_folder_set, gsi_image_set, gsi_self, gsi_text_set, gsi_token_set, gsi_shapes;
 
 struct gs_data {
     gsi_heap heap;
+    gsi_arena arena;    /* names of classes */
     gs_data_info *like; /* what config.like says; NULL: nothing */
     const gsi_kind *kind;
     void *state;
@@ -49,6 +51,17 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error);
 
 /* Divides `all` items: the share of config.valid, at least one of two, is for validation. */
 void gsi_data_split(gs_data *data, const gs_data_config *config, uint64_t all);
+
+/* Names of classes, sorted and each once, become the set's labels; or those of config.like, where
+ * one that is not among them is an error. names[n] is sorted. */
+gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error *error);
+/* The class of a name among the set's labels. */
+int32_t gsi_data_class(const gs_data *data, const char *name);
+
+/* Varies item `position` of a run: x [h, w, channels], and targets [h, w] where classes are of
+ * pixels; else NULL. work: as many floats as x has, and as many integers as targets. */
+void gsi_augment(float *x, int32_t *targets, const gs_data_info *info, const gs_augment *how,
+                 uint64_t seed, uint64_t position, void *work);
 
 /* Numbers below n, each once, for i = 0..n-1: a permutation that key and epoch choose. */
 uint64_t gsi_permute(uint64_t i, uint64_t n, uint64_t key, uint64_t epoch);

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const tasks[] = {
@@ -238,4 +239,52 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error)
     info->inverse_std = like->inverse_std;
     info->labels = like->labels;
     return GS_OK;
+}
+
+/* ---- names of classes ---- */
+
+int32_t gsi_data_class(const gs_data *data, const char *name)
+{
+    for (size_t c = 0; c < data->info.classes; c++)
+        if (strcmp(data->info.labels[c], name) == 0)
+            return (int32_t)c;
+    return -1;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error *error)
+{
+    const gs_data_info *like = data->like;
+    size_t classes = 0;
+    qsort(names, n, sizeof *names, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
+            names[classes++] = names[i];
+    if (like && like->labels) {
+        data->info.labels = like->labels;
+        data->info.classes = like->classes;
+        for (size_t i = 0; i < classes; i++)
+            if (gsi_data_class(data, names[i]) < 0)
+                return gsi_fail(error, GS_ENAME, "%s: its class %.60s is none of the model's",
+                                data->name, names[i]);
+        return GS_OK;
+    }
+    if (classes < 2)
+        return gsi_fail(error, GS_ESIZE, "%s: has %zu classes, and 2 are needed", data->name,
+                        classes);
+    const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
+    for (size_t i = 0; labels && i < classes; i++) {
+        const size_t length = strlen(names[i]) + 1;
+        char *copy = gsi_arena_new(&data->arena, length, 1);
+        if (!copy)
+            return gsi_fail(error, GS_ENOMEM, "%s: no memory for its classes", data->name);
+        labels[i] = memcpy(copy, names[i], length);
+    }
+    data->info.labels = labels;
+    data->info.classes = classes;
+    return labels ? GS_OK : gsi_fail(error, GS_ENOMEM, "%s: no memory for its classes", data->name);
 }

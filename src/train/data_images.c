@@ -1,20 +1,11 @@
 /* Images in IDX files, as MNIST has them, with one label per image or per pixel. */
-#include "train/data.h"
+#include "train/data_images.h"
 #include "io/folder.h"
-#include "io/idx.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-typedef struct images {
-    gsi_idx x[GS_SPLIT_COUNT],
-        y[GS_SPLIT_COUNT];  /* those of VALID have no data: one set, divided */
-    size_t pixels;          /* of an image, channels included */
-    size_t labels;          /* of an image */
-    double *mean, *inverse; /* [channels]; 1 / deviation */
-} images;
 
 /* ---- names ---- */
 
@@ -90,16 +81,9 @@ static gs_status check_labels(const gsi_idx *y, double *most, gs_error *error)
     return GS_OK;
 }
 
-static gs_status read_pair(gs_data *data, gs_split split, const char *x_path, const char *y_path,
-                           gs_error *error)
+/* What was read into a split: images, and a label for each or for each pixel. */
+static gs_status check_pair(const gsi_idx *x, const gsi_idx *y, gs_error *error)
 {
-    images *m = data->state;
-    gsi_idx *x = &m->x[split], *y = &m->y[split];
-    gs_status status = gsi_idx_read(x, x_path, &data->heap, error);
-    if (status == GS_OK)
-        status = gsi_idx_read(y, y_path, &data->heap, error);
-    if (status != GS_OK)
-        return status;
     if (x->rank < 2)
         return gsi_fail(error, GS_ESIZE, "%s: is a list of numbers, not of images", x->path);
     if (x->shape[0] != y->shape[0])
@@ -111,6 +95,14 @@ static gs_status read_pair(gs_data *data, gs_split split, const char *x_path, co
         return gsi_fail(error, GS_ESIZE, "%s: has neither one label per image nor one per pixel",
                         y->path);
     return GS_OK;
+}
+
+static gs_status read_pair(gs_data *data, gs_split split, const char *x_path, const char *y_path,
+                           gs_error *error)
+{
+    gsi_images *m = data->state;
+    const gs_status status = gsi_idx_read(&m->x[split], x_path, &data->heap, error);
+    return status == GS_OK ? gsi_idx_read(&m->y[split], y_path, &data->heap, error) : status;
 }
 
 /* Both sets must be of one shape, whatever their numbers of images. */
@@ -127,7 +119,7 @@ static gs_status check_alike(const gsi_idx *a, const gsi_idx *b, gs_error *error
  * the file: d is the distance from the first pixel, so that a large mean costs no digits. */
 static gs_status measure(gs_data *data, gs_error *error)
 {
-    images *m = data->state;
+    gsi_images *m = data->state;
     const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
     const size_t channels = data->info.channels;
     const double count = (double)(x->count / channels);
@@ -171,7 +163,7 @@ static gs_status measure(gs_data *data, gs_error *error)
 
 static void set_sizes(gs_data *data)
 {
-    images *m = data->state;
+    gsi_images *m = data->state;
     gs_data_info *info = &data->info;
     const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
     m->pixels = x->count / x->shape[0];
@@ -180,14 +172,10 @@ static void set_sizes(gs_data *data)
     info->channels = x->rank > 3 ? x->shape[3] : 1;
 }
 
-/* Images alone. */
-static gs_status open_unlabelled(gs_data *data, const char *path, gs_error *error)
+gs_status gsi_images_alone(gs_data *data, gs_error *error)
 {
-    images *m = data->state;
-    gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
-    const gs_status status = gsi_idx_read(x, path, &data->heap, error);
-    if (status != GS_OK)
-        return status;
+    gsi_images *m = data->state;
+    const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
     if (x->rank < 2)
         return gsi_fail(error, GS_ESIZE, "%s: is a list of numbers, not of images", x->path);
     set_sizes(data);
@@ -198,43 +186,33 @@ static gs_status open_unlabelled(gs_data *data, const char *path, gs_error *erro
     return GS_OK;
 }
 
-static gs_status open_paths(gs_data *data, const gs_data_config *config, const char *x_path,
-                            gs_error *error)
+gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *error)
 {
-    images *m = data->state;
+    gsi_images *m = data->state;
     gs_data_info *info = &data->info;
     const gsi_idx *x = &m->x[GS_SPLIT_TRAIN], *y = &m->y[GS_SPLIT_TRAIN];
-    char labels[GSI_PATH], valid_x[GSI_PATH], valid_y[GSI_PATH];
-    if (!config->labels && !labels_of(labels, x_path))
-        return gsi_fail(error, GS_EIO,
-                        "%s: its labels are not beside it, under a name with labels for images",
-                        data->name);
+    const bool valid = m->x[GS_SPLIT_VALID].data;
     double most = 0;
-    gs_status status =
-        read_pair(data, GS_SPLIT_TRAIN, x_path, config->labels ? config->labels : labels, error);
-    if (status == GS_OK)
-        status = check_labels(y, &most, error);
+    gs_status status = GS_OK;
+    for (int split = 0; status == GS_OK && split <= valid; split++) {
+        status = check_pair(&m->x[split], &m->y[split], error);
+        if (status == GS_OK)
+            status = check_labels(&m->y[split], &most, error);
+    }
+    if (status == GS_OK && valid)
+        status = check_alike(x, &m->x[GS_SPLIT_VALID], error);
+    if (status == GS_OK && valid)
+        status = check_alike(y, &m->y[GS_SPLIT_VALID], error);
     if (status != GS_OK)
         return status;
-    const bool valid = !config->labels && validation_of(valid_x, x_path);
-    if (valid && !labels_of(valid_y, valid_x))
-        return gsi_fail(error, GS_EIO, "%s: the labels of its validation set are missing",
-                        data->name);
-    if (valid) {
-        status = read_pair(data, GS_SPLIT_VALID, valid_x, valid_y, error);
-        if (status == GS_OK)
-            status = check_labels(&m->y[GS_SPLIT_VALID], &most, error);
-        if (status == GS_OK)
-            status = check_alike(x, &m->x[GS_SPLIT_VALID], error);
-        if (status == GS_OK)
-            status = check_alike(y, &m->y[GS_SPLIT_VALID], error);
-        if (status != GS_OK)
-            return status;
-    }
     set_sizes(data);
     m->labels = y->count / y->shape[0];
     info->task = y->rank == 1 ? GS_TASK_CLASSES : GS_TASK_PIXELS;
-    info->classes = most < 1 ? 2 : (size_t)most + 1;
+    if (!info->labels)
+        info->classes = most < 1 ? 2 : (size_t)most + 1;
+    else if (most >= (double)info->classes)
+        return gsi_fail(error, GS_ERANGE, "%s: has a class %g, and names for %zu", y->path, most,
+                        info->classes);
     if (valid) {
         info->items[GS_SPLIT_TRAIN] = x->shape[0];
         info->items[GS_SPLIT_VALID] = m->x[GS_SPLIT_VALID].shape[0];
@@ -244,6 +222,25 @@ static gs_status open_paths(gs_data *data, const gs_data_config *config, const c
     return data->like ? GS_OK : measure(data, error);
 }
 
+static gs_status open_paths(gs_data *data, const gs_data_config *config, const char *x_path,
+                            gs_error *error)
+{
+    char labels[GSI_PATH], valid_x[GSI_PATH], valid_y[GSI_PATH];
+    if (!config->labels && !labels_of(labels, x_path))
+        return gsi_fail(error, GS_EIO,
+                        "%s: its labels are not beside it, under a name with labels for images",
+                        data->name);
+    const bool valid = !config->labels && validation_of(valid_x, x_path);
+    gs_status status =
+        read_pair(data, GS_SPLIT_TRAIN, x_path, config->labels ? config->labels : labels, error);
+    if (status == GS_OK && valid && !labels_of(valid_y, valid_x))
+        return gsi_fail(error, GS_EIO, "%s: the labels of its validation set are missing",
+                        data->name);
+    if (status == GS_OK && valid)
+        status = read_pair(data, GS_SPLIT_VALID, valid_x, valid_y, error);
+    return status == GS_OK ? gsi_images_set(data, config, error) : status;
+}
+
 static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     char path[GSI_PATH];
@@ -251,8 +248,11 @@ static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error 
     const char *images_path = config->name;
     if (stat(config->name, &st) == 0 && S_ISDIR(st.st_mode) && images_in(path, config->name))
         images_path = path;
-    return config->unlabelled ? open_unlabelled(data, images_path, error)
-                              : open_paths(data, config, images_path, error);
+    if (!config->unlabelled)
+        return open_paths(data, config, images_path, error);
+    gsi_images *m = data->state;
+    const gs_status status = gsi_idx_read(&m->x[GS_SPLIT_TRAIN], images_path, &data->heap, error);
+    return status == GS_OK ? gsi_images_alone(data, error) : status;
 }
 
 static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config, gs_error *error)
@@ -278,10 +278,10 @@ static bool fits(const gsi_place *place)
 /* An arbitrary but fixed choice of what is held out: sets are often sorted by class. */
 static const uint64_t SPLIT_KEY = 0x5EED;
 
-static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, float *x,
-                           int32_t *ids, int32_t *targets, gs_error *error)
+gs_status gsi_images_read(const gs_data *data, gs_split split, uint64_t item, float *x,
+                          int32_t *ids, int32_t *targets, gs_error *error)
 {
-    const images *m = data->state;
+    const gsi_images *m = data->state;
     const size_t channels = data->info.channels;
     const double *mean = data->info.mean, *inverse = data->info.inverse_std; /* NULL: like so */
     (void)ids;
@@ -314,9 +314,9 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
     return GS_OK;
 }
 
-static void close_images(gs_data *data)
+void gsi_images_close(gs_data *data)
 {
-    images *m = data->state;
+    gsi_images *m = data->state;
     for (int split = 0; split < GS_SPLIT_COUNT; split++) {
         gsi_idx_free(&m->x[split], &data->heap);
         gsi_idx_free(&m->y[split], &data->heap);
@@ -325,13 +325,13 @@ static void close_images(gs_data *data)
 }
 
 const gsi_kind gsi_fashion_mnist = {.name = "fashion-mnist",
-                                    .state = sizeof(images),
+                                    .state = sizeof(gsi_images),
                                     .open = open_fashion_mnist,
-                                    .read = read_item,
-                                    .close = close_images};
+                                    .read = gsi_images_read,
+                                    .close = gsi_images_close};
 const gsi_kind gsi_idx_set = {.fits = fits,
-                              .state = sizeof(images),
+                              .state = sizeof(gsi_images),
                               .unlabelled = true,
                               .open = open_idx,
-                              .read = read_item,
-                              .close = close_images};
+                              .read = gsi_images_read,
+                              .close = gsi_images_close};

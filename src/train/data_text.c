@@ -156,7 +156,7 @@ static void close_text(gs_data *data)
     gsi_free(&data->heap, t->bytes);
 }
 
-const gsi_kind gsi_text = {
+const gsi_kind gsi_text_set = {
     .fits = fits, .state = sizeof(text), .open = open_text, .read = read_item, .close = close_text};
 const gsi_kind gsi_self = {.name = "self",
                            .state = sizeof(text),

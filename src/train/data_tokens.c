@@ -1,5 +1,5 @@
-/* Token files of llm.c, one or a folder of shards. An item is a window of `time` tokens of one
- * shard and the token after it; windows do not overlap. Nothing is held in memory. */
+/* Token files of llm.c or nanoGPT, one or a folder of shards. An item is a window of `time` tokens
+ * of one shard and the token after it; windows do not overlap. Nothing is held in memory. */
 #include "train/data.h"
 #include "io/folder.h"
 #include "io/tokens.h"
@@ -126,7 +126,7 @@ static bool fits(const gsi_place *place)
         char path[GSI_PATH];
         found = is_bin(e->d_name) &&
                 snprintf(path, sizeof path, "%s/%s", place->path, e->d_name) < GSI_PATH &&
-                begins_right(path);
+                (strcmp(e->d_name, "train.bin") == 0 || begins_right(path));
     }
     if (dir)
         closedir(dir);

@@ -38,6 +38,7 @@ struct gs_loader {
     gs_loader_config config;
     uint64_t epoch;                      /* items of one */
     size_t x_size, id_size, target_size; /* elements of an item */
+    void *work;                          /* the thread's, to vary images; NULL: they are not */
 
     pthread_t thread;
     bool started;
@@ -94,6 +95,9 @@ static void read_step(const gs_loader *l, slot *s, uint64_t position)
         s->micro[s->n - 1].n++;
         s->status = gs_data_read(x, ids, targets, l->data, c->split,
                                  item_at(l, position + first + i), &s->error);
+        if (s->status == GS_OK && l->work)
+            gsi_augment(x, l->target_size > 1 ? targets : NULL, gs_data_get_info(l->data),
+                        &c->augment, c->seed, position + first + i, l->work);
     }
 }
 
@@ -183,6 +187,28 @@ double gs_loader_waited(const gs_loader *l) { return l->waited; }
 
 /* ---- life ---- */
 
+static bool is_augmented(const gs_augment *a)
+{
+    return a->crop > 0 || a->flip || a->cutout > 0 || a->color != 0;
+}
+
+static gs_status check_augment(const gs_data_info *info, const gs_augment *a, gs_error *error)
+{
+    if (!is_augmented(a))
+        return GS_OK;
+    if (info->task == GS_TASK_TOKENS)
+        return gsi_fail(error, GS_ERANGE, "%s: tokens cannot be varied as images are", info->name);
+    if (a->crop >= info->height || a->crop >= info->width)
+        return gsi_fail(error, GS_ERANGE, "%s: images of %zu x %zu cannot be moved by %zu pixels",
+                        info->name, info->height, info->width, a->crop);
+    if (a->cutout > info->height || a->cutout > info->width)
+        return gsi_fail(error, GS_ERANGE, "%s: images of %zu x %zu have no square of %zu pixels",
+                        info->name, info->height, info->width, a->cutout);
+    if (!(a->color >= 0 && a->color <= 1))
+        return gsi_fail(error, GS_ERANGE, "colours vary by 0 to 1, not %g", (double)a->color);
+    return GS_OK;
+}
+
 static gs_status check(const gs_data_info *info, const gs_loader_config *c, gs_error *error)
 {
     if ((unsigned)c->split >= GS_SPLIT_COUNT)
@@ -236,6 +262,8 @@ gs_status gs_loader_create(gs_loader **out, gs_data *data, const gs_loader_confi
     c.micro += c.micro == 0;
     c.ranks += c.ranks == 0;
     status = check(info, &c, error);
+    if (status == GS_OK)
+        status = check_augment(info, &c.augment, error);
     if (status != GS_OK)
         return status;
     gsi_heap heap;
@@ -260,6 +288,11 @@ gs_status gs_loader_create(gs_loader **out, gs_data *data, const gs_loader_confi
         if (!make_slot(l, &l->slots[i]))
             status = gsi_fail(error, GS_ENOMEM, "no memory for %zu items of %s at a time",
                               c.batch * c.micro, info->name);
+    if (status == GS_OK && is_augmented(&c.augment)) {
+        l->work = gsi_arena_new(&l->arena, l->x_size + l->target_size, sizeof(float));
+        if (!l->work)
+            status = gsi_fail(error, GS_ENOMEM, "no memory to vary images of %s", info->name);
+    }
     if (status == GS_OK)
         status = start(l, error);
     if (status == GS_OK)

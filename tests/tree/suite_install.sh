@@ -142,7 +142,7 @@ libc='^(libc\.so|libm\.so|libpthread\.so|ld-linux)'
 check "libgradscale needs libc and libm only" needs_only "$lib/libgradscale.so" "$libc"
 for part in $parts; do
     check "lib$part needs nothing unexpected" needs_only "$lib/lib$part.so" \
-        "$libc|^(libz|libjansson|libgradscale|libmpi|libmpich|libopen-.*)\.so"
+        "$libc|^(libz|libjansson|libpng16|libjpeg|libgradscale|libmpi|libmpich|libopen-.*)\.so"
     pattern='^gs_' check "lib$part.so exports gs_ names only" exports_only -D "$lib/lib$part.so"
     pattern='^gsi?_' check "lib$part.a defines gs_ and gsi_ names only" exports_only "$lib/lib$part.a"
 done
@@ -175,7 +175,7 @@ check "leaves nothing" test -z "$(find "$root" ! -type d)"
 mkdir "$tmp/lone"
 cp -r Makefile include src cmake "$tmp/lone"
 mkdir "$tmp/lone/no"
-for header in zlib.h jansson.h mpi.h; do
+for header in zlib.h jansson.h png.h jpeglib.h mpi.h; do
     echo '#error it is not needed' >"$tmp/lone/no/$header"
 done
 lone() { (cd "$tmp/lone" && install CFLAGS="-O0 -Ino" MPICC= "$@"); }

@@ -27,9 +27,9 @@
     X(gs_reducer_config, 24)     \
     X(gs_piece, 16)              \
     X(gs_config, 48)             \
-    X(gs_data_config, 80)        \
+    X(gs_data_config, 96)        \
     X(gs_data_info, 104)         \
-    X(gs_loader_config, 56)      \
+    X(gs_loader_config, 88)      \
     X(gs_tape_config, 32)        \
     X(gs_layer, 96)              \
     X(gs_memory, 24)             \
@@ -87,6 +87,7 @@
     X(gs_init, 8)                \
     X(gs_state_entry, 16)        \
     X(gs_model, 144)             \
+    X(gs_augment, 32)            \
     X(gs_layout, 24)             \
     X(gs_infer_config, 16)       \
     X(gs_infer_result, 16)       \

@@ -1,0 +1,143 @@
+/* The binary files of CIFAR-10 (data_batch_1.bin ..., test_batch.bin) and CIFAR-100 (train.bin,
+ * test.bin): a byte or two of labels, then 3 x 32 x 32 bytes, channels first. Names of classes are
+ * in a text file beside them. */
+#include "io/file.h"
+#include "io/folder.h"
+#include "io/lines.h"
+#include "train/data_images.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { SIDE = 32, CHANNELS = 3, PIXELS = SIDE * SIDE * CHANNELS, BATCHES = 5 };
+
+typedef struct family {
+    size_t labels;     /* bytes before an image; the last is the class */
+    const char *valid; /* its file to validate with */
+    const char *names;
+    size_t classes;
+} family;
+
+static const family ten = {1, "test_batch.bin", "batches.meta.txt", 10};
+static const family hundred = {2, "test.bin", "fine_label_names.txt", 100};
+
+/* Bytes of a file of the folder; 0: it is not there. */
+static uint64_t size_of(char path[GSI_PATH], const char *folder, const char *name)
+{
+    struct stat st;
+    return snprintf(path, GSI_PATH, "%s/%s", folder, name) < GSI_PATH && stat(path, &st) == 0 &&
+                   S_ISREG(st.st_mode)
+               ? (uint64_t)st.st_size
+               : 0;
+}
+
+static const family *family_of(const char *folder)
+{
+    char path[GSI_PATH];
+    if (size_of(path, folder, "data_batch_1.bin") && size_of(path, folder, ten.valid))
+        return &ten;
+    const uint64_t a = size_of(path, folder, "train.bin"), b = size_of(path, folder, hundred.valid);
+    return a && b && a % (PIXELS + 2) == 0 && b % (PIXELS + 2) == 0 ? &hundred : NULL;
+}
+
+/* Adds the images of a file behind the first *n. */
+static gs_status add_file(gsi_images *m, gs_split split, const family *f, const char *path,
+                          size_t *n, gs_error *error)
+{
+    gsi_file file;
+    uint8_t record[PIXELS + 2];
+    gs_status status = gsi_file_open(&file, path, error);
+    if (status != GS_OK)
+        return status;
+    const size_t size = PIXELS + f->labels;
+    if (file.size % size != 0)
+        status = gsi_file_fail(&file, error, GS_EFORMAT,
+                               "has %llu bytes, and images of CIFAR have %zu each",
+                               (unsigned long long)file.size, size);
+    uint8_t *x = m->x[split].data, *y = m->y[split].data;
+    for (uint64_t at = 0; status == GS_OK && at < file.size; at += size, ++*n) {
+        status = gsi_file_read(&file, record, size, at, error);
+        if (status != GS_OK)
+            break;
+        y[*n] = record[f->labels - 1];
+        for (size_t c = 0; c < CHANNELS; c++)
+            for (size_t p = 0; p < SIDE * SIDE; p++)
+                x[*n * PIXELS + p * CHANNELS + c] = record[f->labels + c * SIDE * SIDE + p];
+    }
+    gsi_file_close(&file);
+    return status;
+}
+
+static gs_status read_split(gs_data *data, gs_split split, const family *f, const char *folder,
+                            gs_error *error)
+{
+    gsi_images *m = data->state;
+    char name[32], paths[BATCHES][GSI_PATH];
+    size_t files = 0, n = 0;
+    uint64_t bytes = 0;
+    for (int i = 1; i <= BATCHES; i++) {
+        snprintf(name, sizeof name, "data_batch_%d.bin", i);
+        const char *which = split == GS_SPLIT_VALID ? f->valid : f == &ten ? name : "train.bin";
+        const uint64_t size = size_of(paths[files], folder, which);
+        bytes += size;
+        files += size > 0;
+        if (which != name)
+            break;
+    }
+    const size_t images = (size_t)(bytes / (PIXELS + f->labels));
+    gs_status status =
+        gsi_idx_new(&m->x[split], folder, "u1", 4, (const size_t[]){images, SIDE, SIDE, CHANNELS},
+                    &data->heap, error);
+    if (status == GS_OK)
+        status = gsi_idx_new(&m->y[split], folder, "u1", 1, &images, &data->heap, error);
+    for (size_t i = 0; status == GS_OK && i < files; i++)
+        status = add_file(m, split, f, paths[i], &n, error);
+    return status;
+}
+
+/* Where the file of names is not there or not as it should be, classes have numbers. */
+static void read_names(gs_data *data, const family *f, const char *folder)
+{
+    char path[GSI_PATH];
+    gsi_lines lines;
+    const gs_alloc hook = data->heap.hook;
+    const char **names = gsi_arena_new(&data->arena, f->classes, sizeof *names);
+    size_t n = 0;
+    bool more = true;
+    if (!names || !size_of(path, folder, f->names) ||
+        gsi_lines_open(&lines, path, &hook, NULL) != GS_OK)
+        return;
+    while (n < f->classes && gsi_lines_next(&lines, &more, NULL) == GS_OK && more) {
+        char *copy = lines.length ? gsi_arena_new(&data->arena, lines.length + 1, 1) : NULL;
+        if (copy) {
+            memcpy(copy, lines.text, lines.length);
+            copy[lines.length] = 0;
+            names[n++] = copy;
+        }
+    }
+    gsi_lines_close(&lines);
+    if (n == f->classes) {
+        data->info.labels = names;
+        data->info.classes = n;
+    }
+}
+
+static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    const family *f = family_of(config->name);
+    gs_status status = f ? GS_OK : gsi_fail(error, GS_EIO, "%s: its files are gone", data->name);
+    for (int split = 0; status == GS_OK && split < GS_SPLIT_COUNT; split++)
+        status = read_split(data, (gs_split)split, f, config->name, error);
+    if (status == GS_OK)
+        read_names(data, f, config->name);
+    return status == GS_OK ? gsi_images_set(data, config, error) : status;
+}
+
+static bool fits(const gsi_place *place) { return place->folder && family_of(place->path); }
+
+const gsi_kind gsi_cifar_set = {.fits = fits,
+                                .state = sizeof(gsi_images),
+                                .open = open_cifar,
+                                .read = gsi_images_read,
+                                .close = gsi_images_close};

@@ -1,0 +1,204 @@
+/* CSV: a row per item, numbers and one column of classes: the one that the first line calls label,
+ * class, target or y, or else the last. Classes are numbers from 0 on, or any words. */
+#include "io/lines.h"
+#include "train/data_images.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COLUMNS = 1 << 16 };
+
+typedef struct table {
+    gsi_heap *heap;
+    char *text; /* a copy of the line, cut into fields */
+    size_t text_room;
+    char **fields; /* [n] of the line */
+    size_t n, room;
+    size_t columns, label; /* of every line */
+    double *values;        /* [rows][columns - 1] */
+    size_t rows, value_room, n_values;
+    char **classes; /* [rows] */
+    size_t class_room;
+} table;
+
+/* ---- lines ---- */
+
+/* Cuts the line at its commas; "a ""b"", c" is one field. */
+static bool cut(table *t, const gsi_lines *l)
+{
+    if (!gsi_grow(t->heap, &t->text, &t->text_room, l->length + 1, 1))
+        return false;
+    memcpy(t->text, l->text, l->length);
+    t->text[l->length] = 0;
+    t->n = 0;
+    for (char *p = t->text;; p++) {
+        char *to = p, *start = p;
+        bool quoted = *p == '"';
+        if (!gsi_grow(t->heap, &t->fields, &t->room, t->n + 1, sizeof *t->fields))
+            return false;
+        for (p += quoted; *p && (quoted || *p != ','); p++) {
+            if (quoted && *p == '"' && p[1] != '"') {
+                quoted = false;
+                continue;
+            }
+            p += quoted && *p == '"';
+            *to++ = *p;
+        }
+        const bool last = *p == 0;
+        while (to > start && (to[-1] == ' ' || to[-1] == '\r' || to[-1] == '\t'))
+            to--;
+        *to = 0;
+        t->fields[t->n++] = start + strspn(start, " \t");
+        if (last || t->n > MOST_COLUMNS)
+            return true;
+    }
+}
+
+static bool is_number(double *out, const char *text)
+{
+    char *end;
+    errno = 0;
+    *out = strtod(text, &end);
+    return end != text && *end == 0;
+}
+
+/* The first line: titles, if a field of it that is not the last is no number. */
+static bool take_titles(table *t)
+{
+    static const char *const names[] = {"label", "class", "target", "y", "Label", "Class"};
+    bool titles = false;
+    double x;
+    t->columns = t->n;
+    t->label = t->n - 1;
+    for (size_t i = 0; i < t->n; i++) {
+        titles |= i + 1 < t->n && !is_number(&x, t->fields[i]);
+        for (size_t k = 0; k < GSI_COUNT(names); k++)
+            if (strcmp(t->fields[i], names[k]) == 0)
+                t->label = i;
+    }
+    return titles || t->label + 1 < t->n;
+}
+
+static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
+{
+    if (t->n != t->columns)
+        return gsi_lines_fail(l, error, GS_EFORMAT, "has %zu fields, and the first line %zu", t->n,
+                              t->columns);
+    if (!gsi_grow(t->heap, &t->values, &t->value_room, t->n_values + t->columns, sizeof(double)) ||
+        !gsi_grow(t->heap, &t->classes, &t->class_room, t->rows + 1, sizeof(char *)))
+        return gsi_lines_fail(l, error, GS_ENOMEM, "there is no memory for its numbers");
+    for (size_t i = 0; i < t->n; i++) {
+        if (i == t->label)
+            continue;
+        if (!is_number(&t->values[t->n_values], t->fields[i]) || !isfinite(t->values[t->n_values]))
+            return gsi_lines_fail(l, error, GS_EFORMAT, "field %zu is no number: %.40s", i + 1,
+                                  t->fields[i]);
+        t->n_values++;
+    }
+    const char *class = t->fields[t->label];
+    if (!*class)
+        return gsi_lines_fail(l, error, GS_EFORMAT, "field %zu, the class, is empty", t->label + 1);
+    t->classes[t->rows] = gsi_copy_text(t->heap, class, strlen(class));
+    if (!t->classes[t->rows])
+        return gsi_lines_fail(l, error, GS_ENOMEM, "there is no memory for its classes");
+    t->rows++;
+    return GS_OK;
+}
+
+static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs_error *error)
+{
+    gsi_lines l;
+    bool more = true;
+    gs_status status = gsi_lines_open(&l, path, hook, error);
+    if (status != GS_OK)
+        return status;
+    while ((status = gsi_lines_next(&l, &more, error)) == GS_OK && more) {
+        if (l.length == 0)
+            continue;
+        if (!cut(t, &l))
+            status = gsi_lines_fail(&l, error, GS_ENOMEM, "there is no memory for its fields");
+        else if (t->columns == 0 && t->n < 2)
+            status = gsi_lines_fail(&l, error, GS_EFORMAT, "has one column, and 2 are needed");
+        else if (t->columns > 0 || !take_titles(t))
+            status = add_row(t, &l, error);
+        if (status != GS_OK)
+            break;
+    }
+    if (status == GS_OK && t->rows == 0)
+        status = gsi_lines_fail(&l, error, GS_ESIZE, "there is no row of numbers");
+    gsi_lines_close(&l);
+    return status;
+}
+
+/* ---- classes ---- */
+
+/* Whole numbers from 0 on stay numbers; else the words in order are the classes. */
+static gs_status set_classes(gs_data *data, table *t, int32_t *to, gs_error *error)
+{
+    bool numbers = true;
+    for (size_t i = 0; i < t->rows; i++) {
+        double x = -1;
+        numbers = is_number(&x, t->classes[i]) && x >= 0 && x < 1 << 24 && x == floor(x);
+        if (!numbers)
+            break;
+        to[i] = (int32_t)x;
+    }
+    if (numbers && !(data->like && data->like->labels))
+        return GS_OK;
+    const char **names = gsi_new(&data->heap, t->rows * sizeof *names);
+    if (!names)
+        return gsi_fail(error, GS_ENOMEM, "%s: there is no memory for its classes", data->name);
+    memcpy(names, t->classes, t->rows * sizeof *names);
+    const gs_status status = gsi_data_labels(data, names, t->rows, error);
+    gsi_free(&data->heap, names);
+    for (size_t i = 0; status == GS_OK && i < t->rows; i++)
+        to[i] = gsi_data_class(data, t->classes[i]);
+    return status;
+}
+
+/* ---- the kind ---- */
+
+static gs_status take(gs_data *data, const gs_data_config *config, table *t, gs_error *error)
+{
+    gsi_images *m = data->state;
+    const size_t shape[] = {t->rows, t->columns - 1};
+    gsi_idx *x = &m->x[GS_SPLIT_TRAIN], *y = &m->y[GS_SPLIT_TRAIN];
+    gs_status status = gsi_idx_new(x, config->name, "f8", 2, shape, &data->heap, error);
+    if (status == GS_OK)
+        status = gsi_idx_new(y, config->name, "i4", 1, shape, &data->heap, error);
+    if (status != GS_OK)
+        return status;
+    memcpy(x->data, t->values, t->n_values * sizeof *t->values);
+    status = set_classes(data, t, y->data, error);
+    return status == GS_OK ? gsi_images_set(data, config, error) : status;
+}
+
+static gs_status open_csv(gs_data *data, const gs_data_config *config, gs_error *error)
+{
+    table t = {.heap = &data->heap};
+    const gs_alloc hook = data->heap.hook;
+    gs_status status = read_lines(&t, config->name, &hook, error);
+    if (status == GS_OK)
+        status = take(data, config, &t, error);
+    for (size_t i = 0; i < t.rows; i++)
+        gsi_free(&data->heap, t.classes[i]);
+    gsi_free(&data->heap, t.classes);
+    gsi_free(&data->heap, t.values);
+    gsi_free(&data->heap, t.fields);
+    gsi_free(&data->heap, t.text);
+    return status;
+}
+
+static bool fits(const gsi_place *place)
+{
+    const size_t n = strlen(place->path);
+    return !place->folder && n > 4 && strcmp(place->path + n - 4, ".csv") == 0;
+}
+
+const gsi_kind gsi_csv_set = {.fits = fits,
+                              .state = sizeof(gsi_images),
+                              .open = open_csv,
+                              .read = gsi_images_read,
+                              .close = gsi_images_close};
