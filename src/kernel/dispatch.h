@@ -43,8 +43,8 @@ static inline void gsi_gemm_use(gsi_kernels *k, const gsi_gemm_isa *isa)
 typedef void gsi_fill_fn(gsi_kernels *k);
 
 gsi_fill_fn gsi_pass_ref, gsi_pass_avx2, gsi_pass_avx512, gsi_pass_neon;
-gsi_fill_fn gsi_pass_avx512_amd; /* in place of gsi_pass_avx512 */
-gsi_fill_fn gsi_pass_f64, gsi_exponents_avx2, gsi_exponents_avx512; /* parts of the passes */
+gsi_fill_fn gsi_pass_avx512_amd;              /* in place of gsi_pass_avx512 */
+gsi_fill_fn gsi_pass_f64, gsi_exponents_avx2; /* parts of the passes */
 gsi_fill_fn gsi_optim_ref, gsi_optim_avx2, gsi_optim_avx512, gsi_optim_neon;
 gsi_fill_fn gsi_optim_avx512_amd; /* in place of gsi_optim_avx512 */
 gsi_fill_fn gsi_rows_ref, gsi_rows_avx2, gsi_rows_avx512, gsi_rows_neon;

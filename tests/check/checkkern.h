@@ -38,8 +38,9 @@ static const uint32_t edges[] = {
 };
 
 /* How an array is filled: tame numbers, any bits, any finite ones, edges and their neighbours,
- * tame with one edge among them, or an edge and nothing above it. */
-typedef enum fill_kind { TAME, BITS, FINITE, EDGES, ONE_EDGE, BELOW_EDGE, FILLS } fill_kind;
+ * tame with one edge among them, an edge and nothing above it, or one among numbers that are normal
+ * in every type. */
+typedef enum fill_kind { TAME, BITS, FINITE, EDGES, ONE_EDGE, BELOW_EDGE, NORMAL, FILLS } fill_kind;
 
 static inline uint32_t any_edge(void)
 {
@@ -53,6 +54,11 @@ static inline uint32_t any_tame(void)
     return below(16) == 0 ? 0 : (draw() & 0x807FFFFF) | (97 + below(45)) << 23;
 }
 
+static inline uint32_t any_normal(void)
+{
+    return below(16) == 0 ? 0 : (draw() & 0x807FFFFF) | (114 + below(28)) << 23;
+}
+
 static inline uint32_t any_code(gs_dtype type, fill_kind kind)
 {
     if (kind == BITS || kind == FINITE) {
@@ -61,7 +67,7 @@ static inline uint32_t any_code(gs_dtype type, fill_kind kind)
         const uint32_t inf = (uint32_t)gs_dtype_format(type)->max_code + 1;
         return kind == FINITE && (u & inf) == inf ? u ^ 1u << (width - 2) : u;
     }
-    const uint32_t u = kind == EDGES ? any_edge() : any_tame();
+    const uint32_t u = kind == EDGES ? any_edge() : kind == NORMAL ? any_normal() : any_tame();
     if (type == GS_F32)
         return u;
     const uint32_t code =
@@ -84,7 +90,7 @@ static inline void fill(void *data, size_t n, gs_dtype type, fill_kind kind)
     for (size_t i = 0; i < n; i++)
         put(data, i, kind == BELOW_EDGE ? below(level + 1) | (draw() & sign) : any_code(type, kind),
             type);
-    if (n > 0 && (kind == ONE_EDGE || kind == BELOW_EDGE))
+    if (n > 0 && (kind == ONE_EDGE || kind == BELOW_EDGE || kind == NORMAL))
         put(data, below((uint32_t)n), edge, type);
 }
 

@@ -1,5 +1,6 @@
 /* The passes with AVX-512, for Intel's cores: 2 to 4 KB of prefetch measure alike. */
 #include "kernel/dispatch.h"
+#include "kernel/pass/exponents.h"
 
 #if defined(__x86_64__)
 #include "kernel/simd/avx512.h"

@@ -1,6 +1,7 @@
 /* The passes with AVX-512, for AMD's cores: on Zen 4 scaling in place gains a quarter without
  * software prefetch, a sum of squares two fifths. */
 #include "kernel/dispatch.h"
+#include "kernel/pass/exponents.h"
 
 #if defined(__x86_64__)
 #include "kernel/simd/avx512.h"

@@ -347,6 +347,7 @@ INLINE uint32_t FAMILY(check)(const void *src, size_t n, gs_dtype type)
 }
 
 #include "kernel/pass/tmpl_avx512_sums.h"
+#include "kernel/pass/tmpl_avx512_exponents.h"
 
 /* ---- the kernels ---- */
 
@@ -365,12 +366,13 @@ INLINE uint32_t FAMILY(scale)(void *dst, gs_dtype to, const void *src, gs_dtype 
 #define X(name, family, from, to) \
     GSI_MAKE_##family(static TARGET, KERNEL(name), FAMILY(family), GS_##from, GS_##to)
 GS_PASSES(X)
+GS_EXPONENTS(X)
 #undef X
 
 void KERNEL(gsi_pass)(gsi_kernels *k)
 {
 #define X(name, family, from, to) k->pass.GSI_SLOT_##family(from, to) = KERNEL(name);
     GS_PASSES(X)
+    GS_EXPONENTS(X)
 #undef X
-    gsi_exponents_avx512(k);
 }
