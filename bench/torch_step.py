@@ -29,6 +29,7 @@ import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from torch_models import MODELS
@@ -44,8 +45,8 @@ def options():
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--seconds", type=float, default=10, help="for each run, all turns (default 10)")
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=60,
-                        help="seconds for one step of PyTorch, compiling included (default 60)")
+    parser.add_argument("--limit", type=float, default=120,
+                        help="seconds for one step of PyTorch, compiling included (default 120)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--program", default="build/gradscale")
     parser.add_argument("--no-compile", action="store_true", help="eager only")
@@ -91,10 +92,11 @@ class Torch(Run):
     def __init__(self, chosen, model, precision, compiled):
         super().__init__("torch.compile" if compiled else "torch", precision)
         self.limit = chosen.limit
+        self.errors = tempfile.TemporaryFile("w+")
         self.worker = subprocess.Popen(
             [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_models.py"),
              model, precision, "compile" if compiled else "eager", str(chosen.threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             env=dict(os.environ, OMP_NUM_THREADS=str(chosen.threads)))
 
     def answer(self):
@@ -105,7 +107,8 @@ class Torch(Run):
             line = self.worker.stdout.readline()
             if line:
                 return json.loads(line)
-            errors = [x for x in self.worker.stderr.read().splitlines() if x.strip()]
+            self.errors.seek(0)
+            errors = [x for x in self.errors.read().splitlines() if x.strip()]
             self.error = errors[-1] if errors else "the worker ended"
         self.worker.kill()
         return None
@@ -114,10 +117,12 @@ class Torch(Run):
         if self.error:
             return
         times, end = [], None
-        self.worker.stdin.write("turn\n")
         while end is None or time.monotonic() < end:
-            self.worker.stdin.write("step\n")
-            self.worker.stdin.flush()
+            try:
+                self.worker.stdin.write("step\n")
+                self.worker.stdin.flush()
+            except BrokenPipeError:
+                pass # it has ended: there is no answer, and its last words say why
             step = self.answer()
             if not step:
                 break
@@ -134,7 +139,10 @@ class Torch(Run):
             self.add(min(times), statistics.median(times), len(times))
 
     def close(self):
-        self.worker.stdin.close()
+        try:
+            self.worker.stdin.close()
+        except BrokenPipeError:
+            pass
         try:
             self.worker.wait(10)
         except subprocess.TimeoutExpired:

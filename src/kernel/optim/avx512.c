@@ -9,6 +9,7 @@
 #define FETCH_AHEAD  4096
 
 #include "kernel/optim/tmpl_avx512.h"
+#include "kernel/optim/tmpl.h"
 
 #undef KERNEL
 #undef FAMILY

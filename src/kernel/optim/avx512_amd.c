@@ -10,6 +10,7 @@
 #define FETCH_AHEAD  0
 
 #include "kernel/optim/tmpl_avx512.h"
+#include "kernel/optim/tmpl.h"
 
 #undef KERNEL
 #undef FAMILY

@@ -1,6 +1,7 @@
 /* Optimizer kernels for AVX-512, 16 floats per vector; fewer under a mask. SGD, Adam, LAMB and
  * Adafactor, their moments and master weights are in tmpl.h. A template; the including source has
- * defined KERNEL, FAMILY and FETCH_AHEAD, as for kernel/pass/tmpl_avx512.h. */
+ * defined KERNEL, FAMILY and FETCH_AHEAD, as for kernel/pass/tmpl_avx512.h, and includes tmpl.h
+ * next. */
 
 INLINE void prefetch(const void *p)
 {
@@ -59,5 +60,3 @@ INLINE vf sqrt_f32(vf x) { return _mm512_sqrt_ps(x); }
 INLINE vd low(vf x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
 INLINE vd high(vf x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
 INLINE vd mul_add(vd x, vd y, vd s) { return _mm512_fmadd_pd(x, y, s); }
-
-#include "kernel/optim/tmpl.h"
