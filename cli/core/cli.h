@@ -221,9 +221,9 @@ void *cli_resize(void *block, size_t size);
 
 /* ---- files ---- */
 
-/* Writes the bytes to path as a whole or not at all; what is no file is written to as it is. Returns
- * 0, or errno; *opened is false where nothing could be begun. A file that is there is replaced and
- * keeps its permissions. */
+/* Writes the bytes to path as a whole or not at all; what is no file is written to as it is.
+ * Returns 0, or errno; *opened is false where nothing could be begun. A file that is there is
+ * replaced and keeps its permissions. */
 int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened);
 
 /* open that a signal does not end; a new file: 0666. */

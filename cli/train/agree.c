@@ -2,8 +2,9 @@
  * because ranks with different jobs do not even make the same calls.
  *
  * Compared are the program's version, every option in effect that decides what is computed or when
- * ranks meet, the checkpoint that they go on from, and the content of the data; not threads, kernels
- * and names of files. A difference names the option, the values and the ranks, the same on all. */
+ * ranks meet, the checkpoint that they go on from, and the content of the data; not threads,
+ * kernels and names of files. A difference names the option, the values and the ranks, the same on
+ * all. */
 #include "cli/train/ranks.h"
 #include "cli/train/train.h"
 

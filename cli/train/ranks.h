@@ -14,8 +14,8 @@
 /* Before anything is printed: ranks other than 0 fall silent. */
 void ranks_begin(void);
 
-/* Fills in the comm, of a process alone where nobody started several. CLI_GO or the exit code. Where
- * not all ranks have come after `timeout` seconds, the process ends. */
+/* Fills in the comm, of a process alone where nobody started several. CLI_GO or the exit code.
+ * Where not all ranks have come after `timeout` seconds, the process ends. */
 int ranks_open(gs_comm *comm, double timeout);
 
 /* CLI_GO if that is everybody's code; else everybody gets the first other one, and its error
@@ -27,8 +27,8 @@ int ranks_end(int code);
 
 /* This rank is busy, and lives: the others go on waiting for it. */
 void ranks_alive(void);
-/* Runs what may be held by slow storage, in a thread of its own, and says so meanwhile. Returns what
- * it returns. */
+/* Runs what may be held by slow storage, in a thread of its own, and says so meanwhile. Returns
+ * what it returns. */
 int ranks_busy(int (*work)(void *user), void *user);
 
 unsigned ranks_here(void); /* on this machine, at least 1 */

@@ -6,9 +6,10 @@
  *
  * Settings of the scaler are compared where it has been loaded, in job.c.
  *
- * Where there is no checkpoint yet, the options are those of FOLDER/job.conf, which a run writes
- * before its first step. Neither file may say where something is written: a path of an output counts
- * only if it lies in the folder of the run, wherever that is now (doc/security.md). */
+ * Where there is no checkpoint yet, the options are those of the folder's job.conf, which a run
+ * writes before its first step. Neither file may say where something is written: a path of an
+ * output counts only if it lies in the folder of the run, wherever that is now (doc/security.md).
+ * */
 #include "cli/train/train.h"
 
 #include <errno.h>

@@ -81,11 +81,11 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
  * newest of them. */
 bool train_resume_again(char *checkpoint, size_t room);
 enum { TRAIN_TRIES = 20 };
-/* Its options become those given, and are remembered; checkpoint "": those of FOLDER/job.conf.
+/* Its options become those given, and are remembered; checkpoint "": those of job.conf.
  * Outputs outside of the folder are left out, and told of unless `given` has names for them. */
 int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, const char *folder,
                       const train_options *given);
-/* FOLDER/job.conf; false: too long. */
+/* The path of its job.conf; false: too long. */
 bool train_config_path(char *path, size_t room, const char *folder);
 /* Refuses those given since that the checkpoint's state does not go with. */
 int train_resume_check(const char *checkpoint);

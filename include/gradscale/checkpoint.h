@@ -98,8 +98,8 @@ GS_API gs_status gs_saver_create(gs_saver **out, const char *folder, size_t keep
  * Where the state is sharded, ranks other than 0 call it with saver NULL. */
 GS_API gs_status gs_saver_save(gs_saver *saver, gs_trainer *trainer, const gs_checkpoint *about,
                                unsigned flags, gs_error *error);
-/* Writes the last save once more, if it failed: the copy of the state is still there, and not what
- * the trainer has become since. GS_ESTATE: nothing has failed, or there was no memory for a copy. */
+/* Writes the last save once more, if it failed: the state as it was then, from the copy. GS_ESTATE:
+ * nothing has failed, or there was no memory for a copy. */
 GS_API gs_status gs_saver_retry(gs_saver *saver, gs_error *error);
 /* Until all is on the disk. The error of the last save, once. */
 GS_API gs_status gs_saver_wait(gs_saver *saver, gs_error *error);

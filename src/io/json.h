@@ -6,8 +6,8 @@
  *     the bytes text[j.begin .. j.begin + j.size)
  *     if (j.wrong) "wrong at byte j.at: j.wrong"
  *
- * What RFC 8259 calls JSON, in valid UTF-8, without U+0000 and with numbers of up to 1200 characters that
- * a double holds; no deeper than GSI_JSON_DEPTH. */
+ * What RFC 8259 calls JSON, in valid UTF-8, without U+0000, with numbers of up to 1200 characters
+ * that a double holds, and no deeper than GSI_JSON_DEPTH. */
 #ifndef GSI_IO_JSON_H
 #define GSI_IO_JSON_H
 

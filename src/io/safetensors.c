@@ -3,8 +3,8 @@
  *     {"__metadata__": {"format": "pt"},
  *      "fc.weight": {"dtype": "BF16", "shape": [64, 128], "data_offsets": [0, 16384]}, ...}
  *
- * The header is read token by token, twice: to count the tensors, then into their entries. Besides its
- * bytes it takes sizeof(gsi_entry) bytes per tensor, at most ten times its length in all.
+ * The header is read token by token, twice: to count the tensors, then into their entries. Besides
+ * its bytes it takes sizeof(gsi_entry) per tensor, at most ten times its length in all.
  *
  * Offsets count from the end of the header. Sorted by them, the tensors must follow one another
  * without a hole or an overlap, from 0 to the end of the file. */

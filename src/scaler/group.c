@@ -74,10 +74,9 @@ static void end_together(gs_step *steps, gs_scaler *const *scalers, size_t n)
             end_one(steps + i, scalers + i, n - i, group);
 }
 
-void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers, size_t n,
-                  gs_coupling coupling)
+static void group_end_in_mode(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers,
+                              size_t n, gs_coupling coupling)
 {
-    GSI_DEFAULT_MODE;
     bool made = true; /* apart, gs_step_end sees to it */
     for (size_t i = 0; coupling != GS_INDEPENDENT && i < n; i++)
         made &= gsi_step_made(&steps[i]) && gsi_scaler_made(scalers[i]);
@@ -100,4 +99,10 @@ void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scaler
         end_together(steps, scalers, n);
     for (size_t i = 0; i < n; i++) /* of those that have ended: the verdict again */
         verdicts[i] = gs_step_end(&steps[i], scalers[i]);
+}
+
+void gs_group_end(gs_verdict *verdicts, gs_step *steps, gs_scaler *const *scalers, size_t n,
+                  gs_coupling coupling)
+{
+    GSI_IN_MODE(group_end_in_mode(verdicts, steps, scalers, n, coupling));
 }

@@ -14,9 +14,8 @@ const char *gs_health_name(gs_health health)
 }
 
 /* The gravest first. A constant scale is at no floor and at no ceiling: it is where it was put. */
-gs_health gs_scaler_health(const gs_scaler *scaler)
+static gs_health scaler_health_in_mode(const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return GS_HEALTH_COUNT;
     const double scale = gs_scaler_scale(scaler);
@@ -29,6 +28,11 @@ gs_health gs_scaler_health(const gs_scaler *scaler)
             return GS_AT_CEILING;
     }
     return scaler->counters.applied == 0 || scaler->probing ? GS_CALIBRATING : GS_HEALTHY;
+}
+
+gs_health gs_scaler_health(const gs_scaler *scaler)
+{
+    GSI_RETURN_IN_MODE(gs_health, scaler_health_in_mode(scaler));
 }
 
 /* "layer4.weight[1203]", "tensor 7[12]", "a gradient" */
@@ -105,10 +109,9 @@ static void explain_health(char *text, size_t size, const gs_scaler *s)
                  (unsigned long long)s->counters.attempted);
 }
 
-char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const gs_tensor *list,
-                        size_t n)
+static char *scaler_explain_in_mode(char *text, size_t size, const gs_scaler *scaler,
+                                    const gs_tensor *list, size_t n)
 {
-    GSI_DEFAULT_MODE;
     char who[80], row[32];
     if (size == 0)
         return text;
@@ -141,4 +144,10 @@ char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const 
         explain_health(text, size, scaler);
     }
     return text;
+}
+
+char *gs_scaler_explain(char *text, size_t size, const gs_scaler *scaler, const gs_tensor *list,
+                        size_t n)
+{
+    GSI_RETURN_IN_MODE(char *, scaler_explain_in_mode(text, size, scaler, list, n));
 }

@@ -173,9 +173,8 @@ bool gsi_next_pair(const char **list, char key[GSI_WORD], char value[GSI_WORD])
     return true;
 }
 
-gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
+static gs_status params_set_in_mode(gs_params *params, const char *list, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     gs_params next = *params;
     char key[GSI_WORD], value[GSI_WORD];
     while (gsi_next_pair(&list, key, value)) {
@@ -191,12 +190,16 @@ gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
     return GS_OK;
 }
 
+gs_status gs_params_set(gs_params *params, const char *list, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, params_set_in_mode(params, list, error));
+}
+
 /* ---- writing ---- */
 
-gs_status gs_params_get(char *text, size_t size, const gs_params *params, const char *key,
-                        gs_error *error)
+static gs_status params_get_in_mode(char *text, size_t size, const gs_params *params,
+                                    const char *key, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     const row *r = find(key);
     char value[GSI_WORD] = "";
     if (!r)
@@ -242,6 +245,12 @@ gs_status gs_params_get(char *text, size_t size, const gs_params *params, const 
     return GS_OK;
 }
 
+gs_status gs_params_get(char *text, size_t size, const gs_params *params, const char *key,
+                        gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, params_get_in_mode(text, size, params, key, error));
+}
+
 /* ---- checking ---- */
 
 /* Each value alone: what gs_params_set would refuse, a struct filled by hand can hold. */
@@ -267,9 +276,8 @@ static gs_status check_values(const gs_params *p, gs_error *error)
     return GS_OK;
 }
 
-gs_status gs_params_check(const gs_params *p, gs_error *error)
+static gs_status params_check_in_mode(const gs_params *p, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     const gs_status status = check_values(p, error);
     const bool divides = p->back_op == GS_ARITH_DIV || p->back_op == GS_ARITH_RECIP;
     const bool constant = p->growth == 1 && p->backoff == 1;
@@ -294,4 +302,9 @@ gs_status gs_params_check(const gs_params *p, gs_error *error)
     if (p->err != GS_ERR_NONE && isnan(p->err_min))
         return gsi_fail(error, GS_ERANGE, "err=%s needs err_min", errs[p->err]);
     return GS_OK;
+}
+
+gs_status gs_params_check(const gs_params *p, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, params_check_in_mode(p, error));
 }

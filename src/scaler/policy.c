@@ -85,13 +85,18 @@ static void init(gs_scaler *s, const gs_params *params, gs_policy policy)
     gsi_restart(s);
 }
 
-gs_status gs_scaler_init_params(gs_scaler *scaler, const gs_params *params, gs_error *error)
+static gs_status scaler_init_params_in_mode(gs_scaler *scaler, const gs_params *params,
+                                            gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     const gs_status status = gs_params_check(params, error);
     if (status == GS_OK)
         init(scaler, params, GS_POLICY_MACHINE);
     return status;
+}
+
+gs_status gs_scaler_init_params(gs_scaler *scaler, const gs_params *params, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_init_params_in_mode(scaler, params, error));
 }
 
 static gs_status init_static(gs_scaler *s, const char *scale, gs_error *error)
@@ -109,9 +114,8 @@ static gs_status init_static(gs_scaler *s, const char *scale, gs_error *error)
     return GS_OK;
 }
 
-gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
+static gs_status scaler_init_in_mode(gs_scaler *scaler, const char *spec, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     gs_params p;
     gs_scaler made;
     gs_status status = GS_OK;
@@ -144,6 +148,11 @@ gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
                               "headroom, logmax, adaptive, histogram or none",
                         spec);
     return gs_scaler_init_params(scaler, &p, error);
+}
+
+gs_status gs_scaler_init(gs_scaler *scaler, const char *spec, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_init_in_mode(scaler, spec, error));
 }
 
 /* ---- what it knows of itself ---- */
@@ -195,17 +204,20 @@ void gsi_go_to(gs_scaler *s, double x)
     s->machine.count = 0;
 }
 
-double gs_scaler_scale(const gs_scaler *scaler)
+static double scaler_scale_in_mode(const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return (double)NAN;
     return scaler->policy == GS_POLICY_NONE ? 1 : gsi_bounded(scaler, scaler->machine.shown);
 }
 
-gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
+double gs_scaler_scale(const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
+    GSI_RETURN_IN_MODE(double, scaler_scale_in_mode(scaler));
+}
+
+static gs_status scaler_set_scale_in_mode(gs_scaler *scaler, double scale, gs_error *error)
+{
     GSI_AFTER_MODE(scale);
     const gs_status status = gsi_scaler_version(scaler, error);
     if (status != GS_OK)
@@ -219,9 +231,14 @@ gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
     return GS_OK;
 }
 
-gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps, gs_error *error)
+gs_status gs_scaler_set_scale(gs_scaler *scaler, double scale, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
+    GSI_RETURN_IN_MODE(gs_status, scaler_set_scale_in_mode(scaler, scale, error));
+}
+
+static gs_status scaler_resume_in_mode(gs_scaler *scaler, double scale, int64_t clean_steps,
+                                       gs_error *error)
+{
     GSI_AFTER_MODE(scale);
     gs_status status = gsi_scaler_version(scaler, error);
     if (status == GS_OK && (clean_steps < 0 || clean_steps > INT64_C(1) << 53))
@@ -239,14 +256,23 @@ gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps,
     return GS_OK;
 }
 
+gs_status gs_scaler_resume(gs_scaler *scaler, double scale, int64_t clean_steps, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_resume_in_mode(scaler, scale, clean_steps, error));
+}
+
 /* ---- the raw update ---- */
 
-int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
+static int scaler_update_with_in_mode(gs_scaler *scaler, const gs_finding *finding)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_scaler_made(scaler))
         return -1;
     return gsi_policies[scaler->policy].step(scaler, finding);
+}
+
+int gs_scaler_update_with(gs_scaler *scaler, const gs_finding *finding)
+{
+    GSI_RETURN_IN_MODE(int, scaler_update_with_in_mode(scaler, finding));
 }
 
 int gs_scaler_update(gs_scaler *scaler, int found)

@@ -71,9 +71,8 @@ static const struct {
                         "compare=ge hyst=2 refill=growth+backoff floor=0x1p+0 keep_nonfinite=yes"},
 };
 
-void gs_params_default(gs_params *params)
+static void params_default_in_mode(gs_params *params)
 {
-    GSI_DEFAULT_MODE;
     *params = (gs_params){.init = 0x1p+16,
                           .growth = 2,
                           .backoff = 0.5,
@@ -91,15 +90,21 @@ void gs_params_default(gs_params *params)
                           .compare = GS_COMPARE_EQ};
 }
 
-gs_status gs_params_preset(gs_params *params, const char *preset, gs_error *error)
+void gs_params_default(gs_params *params) { GSI_IN_MODE(params_default_in_mode(params)); }
+
+static gs_status params_preset_in_mode(gs_params *params, const char *preset, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     for (size_t i = 0; preset && i < GSI_COUNT(presets); i++)
         if (strcmp(preset, presets[i].name) == 0) {
             gs_params_default(params);
             return gs_params_set(params, presets[i].differs, error);
         }
     return gsi_fail(error, GS_ENAME, "unknown preset '%.60s'", preset ? preset : "");
+}
+
+gs_status gs_params_preset(gs_params *params, const char *preset, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, params_preset_in_mode(params, preset, error));
 }
 
 const char *gs_preset_name(size_t i) { return i < GSI_COUNT(presets) ? presets[i].name : NULL; }

@@ -15,15 +15,19 @@ double gsi_next_scale(const gs_scaler *s)
     return s->event.phase ? gsi_bounded(s, s->event.scale) : gs_scaler_scale(s);
 }
 
-void gs_step_begin(gs_step *step, const gs_scaler *scaler)
+static void step_begin_in_mode(gs_step *step, const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
     const bool made = gsi_scaler_made(scaler);
     memset(step, 0, sizeof *step);
     step->size = made ? (uint32_t)sizeof *step : 0;
     step->scale = made ? gsi_next_scale(scaler) : (double)NAN;
     step->inverse = 1 / step->scale;
     gs_stats_init(&step->stats);
+}
+
+void gs_step_begin(gs_step *step, const gs_scaler *scaler)
+{
+    GSI_IN_MODE(step_begin_in_mode(step, scaler));
 }
 
 bool gsi_inverse_fits_f32(const gs_step *step) { return step->inverse <= F32_MAX; }
@@ -39,9 +43,8 @@ void gs_step_loss(gs_step *step, double loss)
         step->forward = 1;
 }
 
-void gs_step_scan(gs_step *step, const gs_stats *stats)
+static void step_scan_in_mode(gs_step *step, const gs_stats *stats)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     gs_stats_merge(&step->stats, stats);
@@ -49,12 +52,16 @@ void gs_step_scan(gs_step *step, const gs_stats *stats)
     step->amax_known |= stats->elements > 0;
 }
 
+void gs_step_scan(gs_step *step, const gs_stats *stats)
+{
+    GSI_IN_MODE(step_scan_in_mode(step, stats));
+}
+
 /* The largest finite magnitude as the f32 of gs_stats: a finite f64 beyond it is no infinity. */
 static float finite_f32(double x) { return fabs(x) < F32_MAX ? (float)fabs(x) : (float)F32_MAX; }
 
-void gs_step_scan_unscaled(gs_step *step, const gs_stats *stats)
+static void step_scan_unscaled_in_mode(gs_step *step, const gs_stats *stats)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     gs_stats scaled = *stats;
@@ -64,9 +71,14 @@ void gs_step_scan_unscaled(gs_step *step, const gs_stats *stats)
     step->unscaled = 1;
 }
 
-void gs_step_sums(gs_step *step, uint64_t elements, uint64_t nonfinite, double amax, double sumsq)
+void gs_step_scan_unscaled(gs_step *step, const gs_stats *stats)
 {
-    GSI_DEFAULT_MODE;
+    GSI_IN_MODE(step_scan_unscaled_in_mode(step, stats));
+}
+
+static void step_sums_in_mode(gs_step *step, uint64_t elements, uint64_t nonfinite, double amax,
+                              double sumsq)
+{
     GSI_AFTER_MODE(amax);
     GSI_AFTER_MODE(sumsq);
     const bool found = nonfinite > 0 || !isfinite(amax) || !isfinite(sumsq);
@@ -79,6 +91,11 @@ void gs_step_sums(gs_step *step, uint64_t elements, uint64_t nonfinite, double a
     gs_step_flag(step, found);
 }
 
+void gs_step_sums(gs_step *step, uint64_t elements, uint64_t nonfinite, double amax, double sumsq)
+{
+    GSI_IN_MODE(step_sums_in_mode(step, elements, nonfinite, amax, sumsq));
+}
+
 void gs_step_flag(gs_step *step, int found)
 {
     if (!gsi_step_made(step))
@@ -87,9 +104,8 @@ void gs_step_flag(gs_step *step, int found)
     step->flagged |= found != 0;
 }
 
-void gs_step_amax(gs_step *step, double amax)
+static void step_amax_in_mode(gs_step *step, double amax)
 {
-    GSI_DEFAULT_MODE;
     GSI_AFTER_MODE(amax);
     gs_stats stats;
     gs_stats_init(&stats);
@@ -103,11 +119,12 @@ void gs_step_amax(gs_step *step, double amax)
     gs_step_scan(step, &stats);
 }
 
+void gs_step_amax(gs_step *step, double amax) { GSI_IN_MODE(step_amax_in_mode(step, amax)); }
+
 /* The edge is an eighth of 2^16: the binades from there hold |g| >= 2^13, where Graphcore's edge is
  * 65504 / 8. Gradients of exactly 8188..8191 are the difference. */
-void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
+static void step_exponents_in_mode(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step))
         return;
     if (!gsi_scaler_made(scaler)) {
@@ -128,15 +145,19 @@ void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponent
     step->flagged |= x->inf > 0 || x->nan > 0;
 }
 
+void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x)
+{
+    GSI_IN_MODE(step_exponents_in_mode(step, scaler, x));
+}
+
 void gs_step_reject(gs_step *step)
 {
     if (gsi_step_made(step))
         step->rejected = 1;
 }
 
-void gs_step_merge(gs_step *into, const gs_step *from)
+static void step_merge_in_mode(gs_step *into, const gs_step *from)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_step_made(into))
         return;
     if (!gsi_step_made(from)) { /* what it saw is not known: to be applied by nobody */
@@ -152,4 +173,9 @@ void gs_step_merge(gs_step *into, const gs_step *from)
     into->flagged |= from->flagged;
     into->forward |= from->forward;
     into->rejected |= from->rejected;
+}
+
+void gs_step_merge(gs_step *into, const gs_step *from)
+{
+    GSI_IN_MODE(step_merge_in_mode(into, from));
 }

@@ -10,8 +10,9 @@
 
 /* ---- the mode of floating-point arithmetic ---- */
 
-/* What a public call computes, it computes in the default mode, whatever the caller's: one of these
- * is its first line. Setting a mode that is set already would cost more than most of the calls. */
+/* What a public call computes, it computes in the default mode, whatever the caller's: its body is
+ * NAME_in_mode. Setting a mode that is set already would cost more than most
+ * of the calls. (No cleanup attribute: a C++ compiler would want its runtime for that.) */
 typedef struct gsi_mode {
     uint64_t saved;
     bool foreign;
@@ -25,14 +26,24 @@ static inline gsi_mode gsi_mode_enter(void)
     return mode;
 }
 
-static inline void gsi_mode_leave(const gsi_mode *mode)
+static inline void gsi_mode_leave(gsi_mode mode)
 {
-    if (mode->foreign)
-        gsi_fpenv_leave(mode->saved);
+    if (mode.foreign)
+        gsi_fpenv_leave(mode.saved);
 }
 
-#define GSI_DEFAULT_MODE \
-    const gsi_mode gsi_entered __attribute__((cleanup(gsi_mode_leave), unused)) = gsi_mode_enter()
+#define GSI_IN_MODE(call)                          \
+    do {                                           \
+        const gsi_mode entered = gsi_mode_enter(); \
+        call;                                      \
+        gsi_mode_leave(entered);                   \
+    } while (0)
+#define GSI_RETURN_IN_MODE(type, call) \
+    do {                               \
+        type result;                   \
+        GSI_IN_MODE(result = call);    \
+        return result;                 \
+    } while (0)
 /* An argument that came in a register is not to be computed with before the mode is set. */
 #define GSI_AFTER_MODE(x) __asm__ volatile("" : "+m"(x))
 

@@ -248,9 +248,8 @@ gs_status gsi_scaler_check(const gs_scaler *s, gs_error *error)
     return GS_OK;
 }
 
-gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
+static gs_status scaler_set_in_mode(gs_scaler *scaler, const char *list, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     const gs_status made = gsi_scaler_version(scaler, error);
     if (made != GS_OK)
         return made;
@@ -277,6 +276,11 @@ gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
     return GS_OK;
 }
 
+gs_status gs_scaler_set(gs_scaler *scaler, const char *list, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_set_in_mode(scaler, list, error));
+}
+
 const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
 {
     if (!gsi_scaler_made(scaler))
@@ -291,10 +295,9 @@ const char *gs_scaler_key(const gs_scaler *scaler, size_t i)
     return i < GSI_COUNT(rules) ? rules[i].key : gs_param_key(i - GSI_COUNT(rules));
 }
 
-gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key,
-                        gs_error *error)
+static gs_status scaler_get_in_mode(char *text, size_t size, const gs_scaler *scaler,
+                                    const char *key, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     char value[GSI_WORD];
     if (!gsi_scaler_made(scaler))
         return GS_EVERSION;
@@ -309,4 +312,10 @@ gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const 
         return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for %s=%s", size, key, value);
     strcpy(text, value);
     return GS_OK;
+}
+
+gs_status gs_scaler_get(char *text, size_t size, const gs_scaler *scaler, const char *key,
+                        gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_get_in_mode(text, size, scaler, key, error));
 }

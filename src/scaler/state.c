@@ -258,10 +258,9 @@ static bool read_field(gs_scaler *s, const field *f, const char *text)
     return put(s, f, minus ? 0 - bits : bits);
 }
 
-gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_scaler *scaler,
-                              gs_error *error)
+static gs_status scaler_save_text_in_mode(char *text, size_t size, size_t *used,
+                                          const gs_scaler *scaler, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     char value[GSI_WORD];
     if (!gsi_scaler_made(scaler))
         return GS_EVERSION;
@@ -276,6 +275,12 @@ gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_sc
         return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for the state of a scaler", size);
     *used = n;
     return GS_OK;
+}
+
+gs_status gs_scaler_save_text(char *text, size_t size, size_t *used, const gs_scaler *scaler,
+                              gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_save_text_in_mode(text, size, used, scaler, error));
 }
 
 /* The line that begins at *at, without its end, cut to fit. False: there is none that ends. */
@@ -294,9 +299,9 @@ static bool next_line(const char *text, size_t length, size_t *at, char line[2 *
     return true;
 }
 
-gs_status gs_scaler_load_text(gs_scaler *scaler, const char *text, size_t length, gs_error *error)
+static gs_status scaler_load_text_in_mode(gs_scaler *scaler, const char *text, size_t length,
+                                          gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     gs_scaler s;
     char line[2 * GSI_WORD], sum[24];
     size_t at = 0;
@@ -337,6 +342,11 @@ gs_status gs_scaler_load_text(gs_scaler *scaler, const char *text, size_t length
     return status;
 }
 
+gs_status gs_scaler_load_text(gs_scaler *scaler, const char *text, size_t length, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_load_text_in_mode(scaler, text, length, error));
+}
+
 /* ---- bytes ---- */
 
 static void put_le(unsigned char *p, uint64_t x, int bytes)
@@ -372,9 +382,9 @@ gs_status gs_scaler_save(void *bytes, size_t size, size_t *used, const gs_scaler
     return GS_OK;
 }
 
-gs_status gs_scaler_load(gs_scaler *scaler, const void *bytes, size_t length, gs_error *error)
+static gs_status scaler_load_in_mode(gs_scaler *scaler, const void *bytes, size_t length,
+                                     gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     const unsigned char *p = bytes;
     const size_t body = HEADER + 8 * FIELDS;
     gs_scaler s;
@@ -402,4 +412,9 @@ gs_status gs_scaler_load(gs_scaler *scaler, const void *bytes, size_t length, gs
     if (status == GS_OK)
         *scaler = s;
     return status;
+}
+
+gs_status gs_scaler_load(gs_scaler *scaler, const void *bytes, size_t length, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, scaler_load_in_mode(scaler, bytes, length, error));
 }

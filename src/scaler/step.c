@@ -293,18 +293,21 @@ static gs_verdict settle(gs_scaler *s, const gs_step *step)
 
 static const gs_verdict of_no_version = {GS_FAIL, GS_REASON_VERSION, (double)NAN, 1};
 
-gs_verdict gs_step_decide(const gs_step *step, const gs_scaler *scaler)
+static gs_verdict step_decide_in_mode(const gs_step *step, const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
     if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
         return of_no_version;
     gs_scaler copy = *scaler;
     return settle(&copy, step);
 }
 
-gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
+gs_verdict gs_step_decide(const gs_step *step, const gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
+    GSI_RETURN_IN_MODE(gs_verdict, step_decide_in_mode(step, scaler));
+}
+
+static gs_verdict step_end_in_mode(gs_step *step, gs_scaler *scaler)
+{
     if (!gsi_step_made(step) || !gsi_scaler_made(scaler))
         return of_no_version;
     if (step->ended)
@@ -314,6 +317,11 @@ gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
     step->verdict[0] = (uint8_t)v.action;
     step->verdict[1] = (uint8_t)v.reason;
     return v;
+}
+
+gs_verdict gs_step_end(gs_step *step, gs_scaler *scaler)
+{
+    GSI_RETURN_IN_MODE(gs_verdict, step_end_in_mode(step, scaler));
 }
 
 void gs_step_abandon(gs_step *step, gs_scaler *scaler)
@@ -326,9 +334,8 @@ void gs_step_abandon(gs_step *step, gs_scaler *scaler)
     step->verdict[1] = GS_REASON_USER;
 }
 
-gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error)
+static gs_status steps_end_in_mode(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error)
 {
-    GSI_DEFAULT_MODE;
     gs_status status = gsi_scaler_version(scaler, error);
     for (size_t i = 0; i < n && status == GS_OK; i++)
         status = gsi_step_version(&steps[i], error);
@@ -358,6 +365,11 @@ gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *er
     if (seen_count + unseen_count > 0)
         gs_step_end(seen_count > 0 ? &seen : &unseen, scaler);
     return GS_OK;
+}
+
+gs_status gs_steps_end(gs_step *steps, size_t n, gs_scaler *scaler, gs_error *error)
+{
+    GSI_RETURN_IN_MODE(gs_status, steps_end_in_mode(steps, n, scaler, error));
 }
 
 /* ---- names ---- */

@@ -46,9 +46,8 @@ void gs_window_merge(gs_window *into, const gs_window *from)
     into->good += from->good;
 }
 
-gs_verdict gs_window_end(gs_window *window, gs_scaler *scaler)
+static gs_verdict window_end_in_mode(gs_window *window, gs_scaler *scaler)
 {
-    GSI_DEFAULT_MODE;
     gs_step *step = &window->step;
     if (!gsi_step_made(step))
         return gs_step_end(step, scaler);
@@ -59,4 +58,9 @@ gs_verdict gs_window_end(gs_window *window, gs_scaler *scaler)
     if (v.action == GS_APPLY && window->good > 0)
         v.factor = (double)window->seen / (double)window->good;
     return v;
+}
+
+gs_verdict gs_window_end(gs_window *window, gs_scaler *scaler)
+{
+    GSI_RETURN_IN_MODE(gs_verdict, window_end_in_mode(window, scaler));
 }

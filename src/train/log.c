@@ -59,9 +59,9 @@ static gs_status close_old(old_log *old, const char *path, bool ours, const char
                 : gsi_fail(error, GS_EFORMAT, "%.120s: this is no %s to go on with", path, what);
 }
 
-/* A line without its end, cut to fit; *whole: it has one. 0 is the first byte of what a power loss
- * may leave: the length of the file, and zeros for what did not come to the disk. A line ends before
- * them. Returns its length in the file; -1: there is none. */
+/* A line without its end, cut to fit; *whole: it has one. A power loss may leave the length of the
+ * file, and zeros for what did not come to the disk: a line ends before them. Returns its length in
+ * the file; -1: there is none. */
 static int64_t next_line(old_log *old, char *line, size_t room, bool *whole)
 {
     int64_t length = 0;

@@ -5,9 +5,9 @@
  *
  * CALL is a row of `calls`; N counts from 1, over all threads and children; HOW is a name of an
  * errno, or "short": the call moves half of what was asked for. MANY calls fail from the Nth on.
- * --slow holds every such call for MS milliseconds. --counts writes how often each call came. --record writes what changed files, for power.py: a
- * line of JSON per call that succeeded, the bytes of writes as hex.
- *
+ * --slow holds every such call for MS milliseconds. --counts writes how often each call came.
+ * --record writes what changed files, for power.py: a line of JSON per call that succeeded, the
+ *bytes of writes as hex.
  * A tracer and not LD_PRELOAD: stdio reads and writes inside of libc, where no symbol is looked up,
  * so a preloaded library would miss the very reads that this is about. And not a seam in src/io:
  * the program that is tested is the one that is shipped. seccomp stops only the calls of the table,
@@ -352,7 +352,7 @@ static void release_due(void)
 {
     for (int i = 0; i < held_count;)
         if (now_ms() >= held[i].until) {
-            ptrace(held[i].go, held[i].task, NULL, NULL);
+            ptrace((enum __ptrace_request)held[i].go, held[i].task, NULL, NULL);
             held[i] = held[--held_count];
         } else {
             i++;
@@ -498,7 +498,7 @@ static int trace(pid_t child)
         else if (event == 0 && stop != SIGSTOP && stop != SIGTRAP)
             signal = stop;
         if (!is_held(task, go))
-            ptrace(go, task, NULL, (void *)(long)signal);
+            ptrace((enum __ptrace_request)go, task, NULL, (void *)(long)signal);
     }
     return code;
 }

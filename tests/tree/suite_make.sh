@@ -9,7 +9,7 @@ $make -s help >"$tmp/help"
 targets() # those of .PHONY but the parts of others
 {
     awk '/^\.PHONY:/ { on = 1 } on { line = $0; sub(/^\.PHONY:/, "", line); sub(/\\$/, "", line); print line }
-         on && !/\\$/ { exit }' Makefile | tr -s ' ' '\n' | grep -vxE '|all|run-tests|run-arm'
+         on && !/\\$/ { exit }' Makefile | tr -s ' ' '\n' | grep -vxE '|all|run-tests|run-arm|run-fuzz|run-coverage'
 }
 for target in $(targets); do
     check "help: $target" grep -qE "^  make $target  +[^ ]" "$tmp/help"
