@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSORS = 7, STEPS = 40, DATA = 0, COPY, GRAD, ARRAYS };
-static const size_t counts[TENSORS] = {1, 31, 513, 65537, 4097, 200000, 7};
+enum { TENSORS = 7, STEPS = 24, DATA = 0, COPY, GRAD, ARRAYS };
+static const size_t counts[TENSORS] = {1, 31, 513, 65537, 4097, 140000, 7};
 
 static const struct {
     const char *optim, *settings, *scaler;
