@@ -12,7 +12,7 @@
 
 enum { N = 1 << 20, STEPS = 60 };
 
-/* words: gs_device_words, whose first is the scale of this step. */
+/* words: gs_device_plan_words, whose first is the scale of this step. */
 __global__ void backward(const __half *w, __half *grad, const float *words)
 {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -65,7 +65,7 @@ int main()
         gs_device_create(&device, &config, &error) ||
         gs_device_plan_create(&plan, device, &weight, 1, &settings, &error))
         return fprintf(stderr, "%s\n", error.text), 1;
-    const float *words = (const float *)(uintptr_t)gs_device_words(plan).offset;
+    const float *words = (const float *)(uintptr_t)gs_device_plan_words(plan).offset;
 
     cudaStream_t stream;
     cudaGraph_t graph;

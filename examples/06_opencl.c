@@ -73,7 +73,7 @@ int main(void)
         gs_device_plan_create(&plan, device, &weight, 1, &settings, &error))
         stop(error.text);
 
-    const cl_mem words = gs_device_words(plan).base;
+    const cl_mem words = gs_device_plan_words(plan).base;
     clSetKernelArg(backward, 0, sizeof half, &half);
     clSetKernelArg(backward, 1, sizeof grad, &grad);
     clSetKernelArg(backward, 2, sizeof words, &words);

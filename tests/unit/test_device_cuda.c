@@ -203,7 +203,7 @@ static void test_traffic(void)
         add_traffic(&read, &written, r.arrays[RIG_COPY].device);
         CHECK(read == 0 && written == bytes_of(&r, RIG_COPY));
         for (int s = GS_SLOT_M; s <= GS_SLOT_V; s++) {
-            add_traffic(&read, &written, gs_device_slot(r.plan, 0, (gs_slot)s));
+            add_traffic(&read, &written, gs_device_plan_slot(r.plan, 0, (gs_slot)s));
             CHECK(read == data && written == data); /* all are f32 */
         }
         device_rig_close(&r);
