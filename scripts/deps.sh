@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing, by group: deps.sh build test package demo arm port browser mpi abi debian ci. Says
+# Installs what is missing, by group: deps.sh build test package demo arm port browser mpi device abi debian ci. Says
 # nothing when all is there.
 # Where there is no apt-get, or no right to use it, it says what is missing and lets the build try.
 
@@ -21,9 +21,10 @@ for group; do
     ci) packages="$packages clang clang-format libclang-rt-14-dev" ;;
     abi) packages="$packages abigail-tools" ;;
     debian) packages="$packages dpkg-dev debhelper fakeroot" ;;
+    device) packages="$packages pocl-opencl-icd ocl-icd-opencl-dev lld" ;;
     mpi) packages="$packages libopenmpi-dev openmpi-bin libmpich-dev mpich" ;;
     *)
-        echo "deps.sh: no group $group: build, test, package, demo, arm, port, browser, mpi, abi, debian, ci" >&2
+        echo "deps.sh: no group $group: build, test, package, demo, arm, port, browser, mpi, device, abi, debian, ci" >&2
         exit 2
         ;;
     esac
@@ -57,6 +58,8 @@ is_there()
     libopenmpi-dev | libmpich-dev) command -v mpicc ;; # either will do
     openmpi-bin | mpich) command -v mpirun ;;
     libc6-dev-*-cross | libclang-rt-*) ;; # they come with their compilers
+    pocl-opencl-icd) test -e /etc/OpenCL/vendors/pocl.icd ;;
+    ocl-icd-opencl-dev) header CL/cl.h ;;
     abigail-tools) command -v abidw ;;
     dpkg-dev) command -v dpkg-buildpackage ;;
     debhelper) command -v dh ;;

@@ -4,7 +4,7 @@
  *     gs_device_create(&device, &config, &error);          the caller's CUDA context or OpenCL queue
  *     gs_device_plan_create(&plan, device, weights, n, &settings, &error);
  *     for each batch
- *         ... forward; backward of the loss times *gs_device_words(plan).scale, on `queue` ...
+ *         ... forward; backward of the loss times *gs_device_plan_words(plan).scale, on `queue` ...
  *         gs_device_step(plan, queue, &error);             three launches
  *         while (gs_device_poll(&report, plan)) ...        late, and complete
  *
@@ -140,7 +140,7 @@ GS_API void gs_device_plan_free(gs_device_plan *plan); /* waits for what was enq
 GS_API gs_status gs_device_step(gs_device_plan *plan, void *queue, gs_error *error);
 
 /* Its parts. With several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
- * gs_device_gathered, by ncclAllGather or MPI; decide, on every rank the same; act. */
+ * gs_device_plan_gathered, by ncclAllGather or MPI; decide, on every rank the same; act. */
 GS_API gs_status gs_device_scan(gs_device_plan *plan, void *queue, gs_error *error);
 GS_API gs_status gs_device_fold(gs_device_plan *plan, void *queue, gs_error *error);
 GS_API gs_status gs_device_decide(gs_device_plan *plan, void *queue, gs_error *error);
@@ -154,11 +154,11 @@ GS_API gs_status gs_device_cast_stochastic(gs_device_plan *plan, uint64_t seed, 
 
 /* In device memory, four f32: the scale of the step that comes, its inverse; and of the step that
  * was, 1 or 0: found_inf, applied. The first and third are what PyTorch's fused optimizers take. */
-GS_API gs_device_ptr gs_device_words(const gs_device_plan *plan);
+GS_API gs_device_ptr gs_device_plan_words(const gs_device_plan *plan);
 /* In device memory: gs_stats of every rank. */
-GS_API gs_device_ptr gs_device_gathered(const gs_device_plan *plan);
+GS_API gs_device_ptr gs_device_plan_gathered(const gs_device_plan *plan);
 /* In device memory, f32: GS_SLOT_M or GS_SLOT_V of weight t; {0}: there is none. */
-GS_API gs_device_ptr gs_device_slot(const gs_device_plan *plan, size_t t, gs_slot slot);
+GS_API gs_device_ptr gs_device_plan_slot(const gs_device_plan *plan, size_t t, gs_slot slot);
 
 /* ---- reports ---- */
 

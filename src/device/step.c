@@ -69,10 +69,13 @@ gs_status gs_device_cast_stochastic(gs_device_plan *p, uint64_t seed, void *queu
 
 /* ---- what is where ---- */
 
-gs_device_ptr gs_device_words(const gs_device_plan *p) { return p->arguments[GSD_ARG_STATE]; }
-gs_device_ptr gs_device_gathered(const gs_device_plan *p) { return p->arguments[GSD_ARG_GATHERED]; }
+gs_device_ptr gs_device_plan_words(const gs_device_plan *p) { return p->arguments[GSD_ARG_STATE]; }
+gs_device_ptr gs_device_plan_gathered(const gs_device_plan *p)
+{
+    return p->arguments[GSD_ARG_GATHERED];
+}
 
-gs_device_ptr gs_device_slot(const gs_device_plan *p, size_t t, gs_slot slot)
+gs_device_ptr gs_device_plan_slot(const gs_device_plan *p, size_t t, gs_slot slot)
 {
     if (t >= p->n || (slot != GS_SLOT_M && slot != GS_SLOT_V))
         return (gs_device_ptr){0};

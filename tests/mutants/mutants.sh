@@ -39,6 +39,7 @@ kernel='test_dispatch test_views test_pass test_pass_values test_pass_bad test_o
 gemm='test_gemm test_gemm_bad'
 rows='checkrows test_rows test_math test_ops'
 optim='test_optim test_optim_loop test_optim_rules test_optim_state test_parity checkoptim'
+device='test_device test_device_cuda'
 engine='test_chunks test_grads test_tape test_ops test_recompute test_train'
 train='test_train test_chunks test_train_bad test_ranks'
 scaler=$(ls tests/unit/test_scaler*.c | sed 's|.*/\(.*\)\.c|\1|')
@@ -52,6 +53,7 @@ relevant()
     src/kernel/*) echo "$kernel" ;;
     src/optim/*) echo "$optim" ;;
     src/scaler/*) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
+    src/device/*) echo "$device" ;;
     src/engine/*) echo "$engine" ;;
     src/train/*) echo "$train" ;;
     esac

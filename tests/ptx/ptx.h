@@ -63,11 +63,40 @@ typedef enum ptx_type {
 } ptx_type;
 extern const unsigned char ptx_sizes[];
 
-#define PTX_OPS(X)                                                                             \
-    X(add)                                                                                     \
-    X(sub) X(mul) X(mad) X(div) X(rem) X(rcp) X(sqrt) X(neg) X(abs) X(min) X(max) X(and) X(or) \
-        X(xor) X(not ) X(shl) X(shr) X(bfi) X(bfe) X(setp) X(selp) X(mov) X(cvt) X(cvta) X(ld) \
-            X(st) X(atom) X(bar) X(bra) X(ret) X(copysign) X(fma)
+#define PTX_OPS(X) \
+    X(add)         \
+    X(sub)         \
+    X(mul)         \
+    X(mad)         \
+    X(div)         \
+    X(rem)         \
+    X(rcp)         \
+    X(sqrt)        \
+    X(neg)         \
+    X(abs)         \
+    X(min)         \
+    X(max)         \
+    X(and)         \
+    X(or)          \
+    X(xor)         \
+    X(not )        \
+    X(shl)         \
+    X(shr)         \
+    X(bfi)         \
+    X(bfe)         \
+    X(setp)        \
+    X(selp)        \
+    X(mov)         \
+    X(cvt)         \
+    X(cvta)        \
+    X(ld)          \
+    X(st)          \
+    X(atom)        \
+    X(bar)         \
+    X(bra)         \
+    X(ret)         \
+    X(copysign)    \
+    X(fma)
 
 typedef enum ptx_op {
     PTX_no_op,
@@ -77,7 +106,21 @@ typedef enum ptx_op {
 } ptx_op;
 
 #define PTX_COMPARES(X) \
-    X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(equ) X(neu) X(ltu) X(leu) X(gtu) X(geu) X(num) X(nan)
+    X(eq)               \
+    X(ne)               \
+    X(lt)               \
+    X(le)               \
+    X(gt)               \
+    X(ge)               \
+    X(equ)              \
+    X(neu)              \
+    X(ltu)              \
+    X(leu)              \
+    X(gtu)              \
+    X(geu)              \
+    X(num)              \
+    X(nan)
+
 typedef enum ptx_compare {
 #define X(name) PTX_is_##name,
     PTX_COMPARES(X)

@@ -68,7 +68,7 @@ lib.gs_context_free(ctx[0])
 # ---- sizes ----
 
 table = dict(re.findall(r"X\((gs_\w+), (\d+)\)", open("tests/unit/test_abi.c").read()))
-everything = declarations("gradscale", "checkpoint", "data", "io", "log", "mpi", "trace")
+everything = declarations("gradscale", "checkpoint", "data", "device", "io", "log", "mpi", "trace")
 structs = set(re.findall(r"^(?:typedef )?struct (gs_\w+) \{", everything, re.M))
 check("structs that test_abi.c does not know: %s" % sorted(structs - set(table)), structs <= set(table))
 if ffi.sizeof("size_t") == 8:

@@ -288,7 +288,7 @@ static inline void rig_compare_arrays(device_rig *r, int step, const device_case
             const gs_tensor slot = gs_optim_slot(r->optim, t, (gs_slot)s);
             if (slot.count == 0)
                 continue;
-            CHECK(gs_device_read(r->moments, r->device, gs_device_slot(r->plan, t, (gs_slot)s),
+            CHECK(gs_device_read(r->moments, r->device, gs_device_plan_slot(r->plan, t, (gs_slot)s),
                                  slot.count * 4, NULL, NULL) == GS_OK);
             rig_same(step, s == GS_SLOT_M ? "m" : "v", t, slot.data, r->moments, slot.count,
                      GS_F32);

@@ -114,6 +114,7 @@ by_its_own()
 for source in examples/*.c examples/*.cpp examples/tutorial/*.c; do
     [ -e "$source" ] || continue
     ! grep -q gradscale/torch.hpp "$source" || continue # suite_torch
+    ! grep -q gradscale/device.h "$source" || continue # suite_device
     case $source in
     *.c) compile="$cc $strict" ;;
     *) compile="$cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror" ;;

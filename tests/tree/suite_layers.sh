@@ -5,7 +5,7 @@
 check "the tree" scripts/layers.sh .
 
 # A small tree in order.
-for layer in base num kernel scaler io; do
+for layer in base num kernel scaler optim io device; do
     mkdir -p "$tmp/good/include/gradscale" "$tmp/good/src/$layer"
     echo '#include <stddef.h>' >"$tmp/good/include/gradscale/$layer.h"
     echo "#include \"gradscale/$layer.h\"" >"$tmp/good/src/$layer/$layer.h"
@@ -63,6 +63,10 @@ src/kernel/kernel.c #include "gradscale/base.hpp"
 cli/core/main.c #include "base/base.h"
 cli/core/main.c #include "kernel/kernel.h"
 cli/other.h #include "../src/base/base.h"
+src/device/device.c #include "gradscale/io.h"
+src/device/device.c #include "io/io.h"
+src/io/io.c #include "device/device.h"
+src/scaler/scaler.c #include <gradscale/device.h>
 mpi/mpi.c #include "base/base.h"
 mpi/mpi.c #include "cli/core/own.h"
 mpi/mpi.c #include "../src/base/base.h"

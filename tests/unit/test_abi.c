@@ -4,6 +4,7 @@
  * A size that changes here changes the ABI: `make abi` then, and a soname of its own. */
 #include "gradscale/checkpoint.h"
 #include "gradscale/data.h"
+#include "gradscale/device.h"
 #include "gradscale/gradscale.h"
 #include "gradscale/io.h"
 #include "gradscale/log.h"
@@ -30,6 +31,12 @@
     X(gs_data_config, 96)        \
     X(gs_data_info, 104)         \
     X(gs_loader_config, 88)      \
+    X(gs_device_config, 64)      \
+    X(gs_device_info, 248)       \
+    X(gs_device_ptr, 16)         \
+    X(gs_device_weight, 104)     \
+    X(gs_device_plan_config, 56) \
+    X(gs_device_report, 160)     \
     X(gs_tape_config, 32)        \
     X(gs_layer, 96)              \
     X(gs_memory, 24)             \

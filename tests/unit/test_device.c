@@ -14,9 +14,9 @@ static void test_equal_bits(void)
     gs_device *device = open_host();
     for (int k = 0; k < DEVICE_CASES; k++) {
         device_case c = device_cases[k];
-        c.steps = 60;
+        c.steps = 40;
         c.every = 7;
-        c.most = 70000;
+        c.most = k % 3 == 0 ? 70000 : 9000;
         device_compare(device, &c);
     }
     gs_device_free(device);
@@ -100,7 +100,7 @@ static void test_ranks(void)
             gs_step_scan(&step, &one);
             CHECK(gs_device_scan(plans[r], NULL, NULL) == GS_OK &&
                   gs_device_fold(plans[r], NULL, NULL) == GS_OK);
-            gs_device_ptr own = gs_device_gathered(plans[r]);
+            gs_device_ptr own = gs_device_plan_gathered(plans[r]);
             own.offset += (unsigned)r * sizeof *gathered;
             CHECK(gs_device_read(&gathered[r], device, own, sizeof *gathered, NULL, NULL) == GS_OK);
         }
@@ -108,8 +108,8 @@ static void test_ranks(void)
         for (int r = 0; r < RANKS; r++) {
             gs_device_report report = {0};
             gs_scaler own;
-            CHECK(gs_device_write(device, gs_device_gathered(plans[r]), gathered, sizeof gathered,
-                                  NULL, NULL) == GS_OK);
+            CHECK(gs_device_write(device, gs_device_plan_gathered(plans[r]), gathered,
+                                  sizeof gathered, NULL, NULL) == GS_OK);
             CHECK(gs_device_decide(plans[r], NULL, NULL) == GS_OK &&
                   gs_device_act(plans[r], NULL, NULL) == GS_OK);
             CHECK(gs_device_poll(&report, plans[r]) && !gs_device_poll(&report, plans[r]));

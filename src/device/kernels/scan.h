@@ -130,7 +130,7 @@ KERNEL gsd_scan(ARGUMENTS)
             else
                 gsd_scan_thread(s, GS_BF16, t, stage, part, own, all);
         }
-        BARRIER;
+        BARRIER; /* the slice is staged */
         EACH_THREAD (t) {
             if (t < GSD_LANES)
                 lanes[t] = gsd_scan_lane(lanes[t], left, t, stage, part, own);

@@ -85,7 +85,7 @@ typedef struct gsd_report {
 } gsd_report;
 
 typedef struct gsd_state {
-    gsd_words words; /* first: gs_device_words */
+    gsd_words words; /* first: gs_device_plan_words */
     gs_scaler scaler;
     double scale, inverse; /* of the step that comes */
     uint64_t attempted, applied, skipped;

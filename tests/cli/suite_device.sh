@@ -1,0 +1,67 @@
+#!/bin/sh
+# gradscale device and bench device; what the compilers make of the kernels; the examples for devices.
+. tests/support/shell.sh
+gs=$1
+says() { pattern=$1; shift; "$@" >"$tmp/out" 2>&1; grep -E "$pattern" "$tmp/out" || { cat "$tmp/out"; return 1; }; }
+code() { want=$1; shift; "$@" >"$tmp/out" 2>&1; [ $? -eq "$want" ] || { cat "$tmp/out"; return 1; }; }
+export XDG_CACHE_HOME="$tmp/cache"
+mkdir "$XDG_CACHE_HOME"
+
+check "it lists the host" says '^host +0 +host loops' "$gs" device
+check "equal bits on the host" says '^equal bits with libgradscale: 7 of 7' "$gs" device --test
+check "a library that is not there" code 2 "$gs" device --test --kind cuda --library libno_such.so.1
+check "which is named" grep -q '^gradscale: libno_such.so.1 cannot be opened' "$tmp/out"
+check "a device that is not there" code 2 "$gs" device --test --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --index 9
+check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device --size 256K --rounds 1
+
+# ---- OpenCL, by the program's cache ----
+
+if "$gs" device 2>/dev/null | grep -q '^opencl  *0' && [ -z "$SAN" ]; then
+    if echo '#include <CL/cl.h>' | ${CC:-gcc} -E - >/dev/null 2>&1; then
+        check "06_opencl.c compiles" ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -o "$tmp/opencl" \
+            examples/06_opencl.c "$BUILD/libgradscale_device.a" "$BUILD/libgradscale.a" -lOpenCL -lm -ldl -pthread
+        check "and trains" says '^[0-9]+ steps applied, [1-9][0-9]* skipped' "$tmp/opencl"
+    else
+        skip 06_opencl.c "there is no CL/cl.h (scripts/deps.sh device)"
+    fi
+else
+    skip 06_opencl.c "there is no OpenCL device, or this is a sanitizer's build"
+fi
+
+# ---- CUDA: registers, spills, PTX ----
+
+if command -v nvcc >/dev/null && command -v ptxas >/dev/null; then
+    # the kernels that run over all weights; fold and decide are one block, whose registers take no room from another
+    registers()
+    {
+        ptxas -arch=sm_$1 -v "$BUILD/device/sm_$1.ptx" -o /dev/null >"$tmp/ptxas" 2>&1 || return 1
+        awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+             /spill stores/ { if ($5 + 0 > 0 || $9 + 0 > 0) { print name ": spills"; bad = 1 } kernels++ }
+             /Used [0-9]+ registers/ { n = $0; sub(/.*Used /, "", n); if (n + 0 > 64 && name !~ /^gsd_(decide|fold)$/) { print name ": " n + 0; bad = 1 } }
+             END { if (kernels != 8) { print kernels " kernels"; bad = 1 } exit bad }' "$tmp/ptxas"
+    }
+    for sm in 75 121; do
+        check "sm_$sm: at most 64 registers, no spills" registers $sm
+        check "sm_$sm: no fma, nothing flushed, nothing approximate" not grep -nE '\.ftz|\.approx|\.full|^[[:space:]]*fma\.|\.sat' \
+            "$BUILD/device/sm_$sm.ptx"
+    done
+    nvcc -O3 -arch=compute_75 -ptx -o "$tmp/contracted.ptx" "$BUILD/device/kernels_75.cu" 2>"$tmp/out"
+    check "without -fmad=false there would be fma" grep -q 'fma\.rn\.f32' "$tmp/contracted.ptx"
+    check "05_cuda_loop.cu compiles" nvcc -arch=sm_75 -Iinclude -c -o "$tmp/loop.o" examples/05_cuda_loop.cu
+else
+    skip CUDA "there is no nvcc"
+fi
+
+# ---- HIP ----
+
+if command -v clang >/dev/null && command -v ld.lld >/dev/null; then
+    for gpu in gfx90a gfx1030; do
+        check "HIP, $gpu" clang -x hip --cuda-device-only --offload-arch=$gpu -nogpulib -nogpuinc -O2 -ffp-contract=off \
+            -Werror -include tests/device/bare_hip.h -c -o "$tmp/$gpu.o" "$BUILD/device/kernels.txt"
+        check "HIP, $gpu: a code object" test -s "$tmp/$gpu.o"
+    done
+else
+    skip HIP "there is no clang with lld (scripts/deps.sh ci device)"
+fi
+
+finish
