@@ -1,8 +1,8 @@
 """install(): libgradscale behind torch's own operators on the CPU.
 
 Kernels are registered below autograd and autocast, so those work as ever. What a kernel does not take it hands to
-the one that was there. torch.compile does not see them: compiled code calls products by their out= forms, which
-stay torch's.
+the one that was there. torch.compile is not promised: its backend aot_eager calls these operators, inductor writes
+code of its own.
 """
 from __future__ import annotations
 
