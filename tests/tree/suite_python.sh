@@ -2,6 +2,7 @@
 # The Python package: built as an sdist and a wheel from it, installed where there is no compiler, tested against
 # torch. The packages it needs are in a virtual environment: GS_PYTHON, or the one of `make python`.
 . tests/support/shell.sh
+unset PYTHONPATH
 
 python=${GS_PYTHON:-.cache/python/bin/python}
 if [ -n "${SAN:-}" ]; then
