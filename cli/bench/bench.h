@@ -80,9 +80,10 @@ double bench_team_run(bench_team *team, const bench_loop *loop, const bench_memo
 
 /* ---- arithmetic ---- */
 
-/* A loop of fused multiply-adds of the widest of these instruction sets; NULL: there is none. */
+/* A loop of multiply-adds with operands of this type, of the fastest of these instruction sets;
+ * NULL: there is none. */
 typedef struct bench_peak bench_peak;
-const bench_peak *bench_peak_of(unsigned cpu);
+const bench_peak *bench_peak_of(unsigned cpu, gs_dtype type);
 /* Seconds that `work` flops take on the team's threads, measured over about as long, half a
  * millisecond to some fifth of a second. */
 double bench_peak_run(const bench_peak *peak, bench_team *team, unsigned threads, double work);

@@ -63,8 +63,8 @@ static double flops(const shape *s) { return 2.0 * (double)s->m * (double)s->n *
 
 /* ---- opponents ---- */
 
-typedef enum side { PEAK, ONEDNN, F32, F16, BF16, SIDES } side;
-static const char *const side_names[] = {"peak", "onednn", "f32", "f16", "bf16"};
+typedef enum side { PEAK, BF16_PEAK, ONEDNN, F32, F16, BF16, SIDES } side;
+static const char *const side_names[] = {"peak", "bf16_peak", "onednn", "f32", "f16", "bf16"};
 
 /* Row-major, as BLAS has it otherwise; 0: done. */
 typedef int sgemm_fn(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha,
@@ -93,8 +93,8 @@ static const double TURN = 0.005; /* seconds, at least */
 typedef struct arena {
     gs_context *ctx;
     bench_team *team;
-    const bench_peak *peak; /* NULL: there is none for this instruction set */
-    sgemm_fn *onednn;       /* NULL: not installed */
+    const bench_peak *peak, *bf16_peak; /* NULL: there is none for this instruction set */
+    sgemm_fn *onednn;                   /* NULL: not installed */
     unsigned threads;
 } arena;
 
@@ -114,7 +114,10 @@ static const gs_dtype types[] = {
 
 static bool has_side(const arena *r, side s)
 {
-    return s == PEAK ? r->peak != NULL : s == ONEDNN ? r->onednn != NULL : true;
+    return s == PEAK        ? r->peak != NULL
+           : s == BF16_PEAK ? r->bf16_peak != NULL
+           : s == ONEDNN    ? r->onednn != NULL
+                            : true;
 }
 
 /* +-1, rounded to each type. */
@@ -179,14 +182,15 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
 /* The same, or seconds of as many flops at the peak. */
 static double once(const arena *r, const shape *s, const matrices *x, side of)
 {
-    return of == PEAK ? bench_peak_run(r->peak, r->team, r->threads, flops(s))
-                      : multiply(r, s, x, of);
+    return of <= BF16_PEAK
+               ? bench_peak_run(of == PEAK ? r->peak : r->bf16_peak, r->team, r->threads, flops(s))
+               : multiply(r, s, x, of);
 }
 
 /* A turn of each; false: one failed. */
 static bool measure_round(const arena *r, result *x, const matrices *data)
 {
-    static const side order[] = {ONEDNN, PEAK, F32, F16, BF16};
+    static const side order[] = {ONEDNN, PEAK, F32, F16, BF16_PEAK, BF16};
     for (size_t i = 0; i < SIDES; i++) {
         const side of = order[i];
         const double end = gs_clock() + TURN;
@@ -243,7 +247,8 @@ static const struct {
 } ratios[] = {{">f32/oneDNN", "f32_of_onednn", F32, ONEDNN},
               {">f16/f32", "f16_of_f32", F16, F32},
               {">bf16/f32", "bf16_of_f32", BF16, F32},
-              {">f32/peak", "f32_of_peak", F32, PEAK}};
+              {">f32/peak", "f32_of_peak", F32, PEAK},
+              {">bf16/peak", "bf16_of_peak", BF16, BF16_PEAK}};
 enum { RATIOS = sizeof ratios / sizeof ratios[0] };
 
 static void ratio_cell(cli_table *t, double value)
@@ -257,8 +262,8 @@ static void ratio_cell(cli_table *t, double value)
 static void print_text(const result *results, size_t n)
 {
     cli_table *t = cli_table_new((const char *const[]){
-        "<shape", ">m", ">n", ">k", ">peak", ">oneDNN", ">f32", ">f16", ">bf16", ratios[0].title,
-        ratios[1].title, ratios[2].title, ratios[3].title, NULL});
+        "<shape", ">m", ">n", ">k", ">peak", ">bf16 peak", ">oneDNN", ">f32", ">f16", ">bf16",
+        ratios[0].title, ratios[1].title, ratios[2].title, ratios[3].title, ratios[4].title, NULL});
     for (const result *x = results; x < results + n; x++) {
         const shape *s = x->shape;
         if (x > results && strcmp(s->group, x[-1].shape->group) != 0)
@@ -354,7 +359,8 @@ static int open_arena(arena *r, const cli_machine *machine)
     if (code != CLI_GO)
         return code;
     r->threads = gs_context_threads(r->ctx);
-    r->peak = bench_peak_of(gs_context_cpu(r->ctx));
+    r->peak = bench_peak_of(gs_context_cpu(r->ctx), GS_F32);
+    r->bf16_peak = bench_peak_of(gs_context_cpu(r->ctx), GS_BF16);
     r->onednn = find_onednn(r->threads);
     r->team = bench_team_new(r->threads);
     return r->team ? CLI_GO : cli_failed("%u threads could not be started", r->threads);

@@ -459,7 +459,7 @@ static int run(bench *b, double seconds, bool json)
     if (status != GS_OK)
         return cli_fail_status(status, gs_context_error(b->ctx));
     b->threads = gs_context_threads(b->ctx);
-    b->peak = bench_peak_of(gs_context_cpu(b->ctx));
+    b->peak = bench_peak_of(gs_context_cpu(b->ctx), b->mode == GS_O0 ? GS_F32 : b->half);
     b->team = bench_team_new(b->threads);
     if (!b->team)
         return cli_failed("%u threads could not be started", b->threads);
