@@ -23,6 +23,7 @@ typedef struct chart_series {
     size_t style; /* which colour, dash and shape: the number of the run */
     const chart_point *at;
     size_t n;
+    size_t merged; /* runs of which it is the mean */
 } chart_series;
 
 typedef enum chart_shape { CHART_DOWN, CHART_DIAMOND } chart_shape;

@@ -27,14 +27,27 @@ static bool has_same_seed(const report_run *a, const report_run *b)
     return x && y && strcmp(x, y) == 0;
 }
 
+size_t group_first(const report_run *runs, size_t run)
+{
+    for (size_t i = 0; i < run; i++)
+        if (is_same_job(&runs[i], &runs[run]) && !has_same_seed(&runs[i], &runs[run]))
+            return i;
+    return run;
+}
+
+void group_label(char label[GROUP_LABEL], const report_run *run)
+{
+    snprintf(label, GROUP_LABEL, "%s", run->name);
+    char *seed = strstr(label, " seed ");
+    if (seed)
+        *seed = 0;
+}
+
 static void add_to_group(group *g, const report_run *run)
 {
     if (g->n == 0) {
         *g = (group){.first = run, .worst = run, .is_half = report_is_half(run)};
-        snprintf(g->label, sizeof g->label, "%s", run->name);
-        char *seed = strstr(g->label, " seed ");
-        if (seed)
-            *seed = 0;
+        group_label(g->label, run);
     }
     g->n++;
     if (run->fate != REPORT_FINE && g->failed++ == 0)

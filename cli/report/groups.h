@@ -4,10 +4,17 @@
 
 #include "cli/report/report.h"
 
+enum { GROUP_LABEL = 96 };
+
+/* The first of runs[] that is the same job with another seed, or `run` itself. */
+size_t group_first(const report_run *runs, size_t run);
+/* Its name without the seed. */
+void group_label(char label[GROUP_LABEL], const report_run *run);
+
 /* Runs that differ in nothing but the seed. Means over them. */
 typedef struct group {
     const report_run *first, *worst; /* worst: the first that failed, else the first */
-    char label[96];
+    char label[GROUP_LABEL];
     size_t n, steps, running;
     size_t failed;                              /* runs that came to nothing: report_fate */
     double loss, rate, bytes, underflow, ratio; /* ratio: to the reference's loss */

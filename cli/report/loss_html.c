@@ -29,30 +29,39 @@ void report_draw_loss(FILE *f, const report *r)
         series_add_valid(&accuracy, r, i, valid_accuracy);
         longest = r->runs[i].n > longest ? r->runs[i].n : longest;
     }
+    const size_t runs = train.n; /* before seeds are one */
+    const bool seeds = runs > 1 && series_merge_seeds(&train, r);
+    const bool valid_seeds = runs > 1 && series_merge_seeds(&valid, r);
+    const bool accuracy_seeds = runs > 1 && series_merge_seeds(&accuracy, r);
     double low = (double)INFINITY, high = -(double)INFINITY;
-    widen(&low, &high, &train, train.n == 1);
-    widen(&low, &high, &valid, false);
+    widen(&low, &high, &train, seeds || runs == 1);
+    widen(&low, &high, &valid, valid_seeds);
     char about[160];
     const size_t around =
         2 * series_window(longest) + 1 + (longest > SERIES_POINTS ? longest / SERIES_POINTS : 0);
     const int n = around > 1 ? snprintf(about, sizeof about, "Means over about %zu steps", around)
                              : snprintf(about, sizeof about, "As logged");
     snprintf(about + n, sizeof about - (size_t)n, "%s",
-             train.n == 1 ? "; the band spans all of them." : ".");
+             runs == 1 ? "; the band spans all of them."
+             : seeds   ? ", and over seeds, which the bands span."
+                       : ".");
     fputs("<div class=\"pair\">\n", f);
     chart_draw(f, &(chart){.id = "train",
                            .title = "Training loss",
                            .about = about,
                            .may_be_log = true,
-                           .bands = train.n == 1,
+                           .bands = seeds || runs == 1,
                            .low = low,
                            .high = high,
                            .series = train.at,
                            .n = train.n});
     chart_draw(f, &(chart){.id = "valid",
                            .title = "Validation loss",
-                           .about = "On data that is not trained on; the same axis.",
+                           .about = valid_seeds ? "On data that is not trained on; the same axis. "
+                                                  "Means over seeds, which the bands span."
+                                                : "On data that is not trained on; the same axis.",
                            .may_be_log = true,
+                           .bands = valid_seeds,
                            .points = true,
                            .low = low,
                            .high = high,
@@ -64,6 +73,7 @@ void report_draw_loss(FILE *f, const report *r)
                                .about = "Share of the targets that were right.",
                                .unit = CHART_SHARE,
                                .points = true,
+                               .bands = accuracy_seeds,
                                .series = accuracy.at,
                                .n = accuracy.n});
     fputs("</div>\n", f);

@@ -1,12 +1,15 @@
 #include "cli/report/series.h"
 
+#include "cli/report/groups.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 series_list series_new(const report *r)
 {
-    return (series_list){cli_resize(NULL, (r->n + 1) * sizeof(chart_series)), 0};
+    return (series_list){cli_resize(NULL, (r->n + 1) * sizeof(chart_series)), 0,
+                         cli_resize(NULL, (r->n + 1) * GROUP_LABEL)};
 }
 
 void series_add(series_list *l, const report *r, size_t run, chart_point *points, size_t n)
@@ -15,7 +18,8 @@ void series_add(series_list *l, const report *r, size_t run, chart_point *points
     for (size_t i = 0; i < n; i++)
         any |= isfinite(points[i].y);
     if (any)
-        l->at[l->n++] = (chart_series){r->runs[run].name, run, points, n};
+        l->at[l->n++] =
+            (chart_series){.name = r->runs[run].name, .style = run, .at = points, .n = n};
     else
         free(points);
 }
@@ -25,6 +29,53 @@ void series_free(series_list *l)
     for (size_t i = 0; i < l->n; i++)
         free((void *)(uintptr_t)l->at[i].at);
     free(l->at);
+    free(l->labels);
+}
+
+static bool has_same_steps(const chart_series *a, const chart_series *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = a->at[i].x == b->at[i].x;
+    return same;
+}
+
+/* Adds the points of one more run to a mean over `runs` of them. */
+static void add_to_mean(chart_point *mean, const chart_point *more, size_t n, double runs)
+{
+    for (size_t i = 0; i < n; i++) {
+        mean[i].y += (more[i].y - mean[i].y) / (runs + 1);
+        mean[i].low = fmin(mean[i].low, more[i].y);
+        mean[i].high = fmax(mean[i].high, more[i].y);
+    }
+}
+
+bool series_merge_seeds(series_list *l, const report *r)
+{
+    size_t kept = 0;
+    bool any = false;
+    for (size_t s = 0; s < l->n; s++) {
+        const size_t first = group_first(r->runs, l->at[s].style);
+        size_t k = 0;
+        while (k < kept && !(l->at[k].style == first && has_same_steps(&l->at[k], &l->at[s])))
+            k++;
+        chart_point *points = (chart_point *)(uintptr_t)l->at[s].at;
+        if (k == kept || first == l->at[s].style) {
+            for (size_t i = 0; i < l->at[s].n; i++)
+                points[i].low = points[i].high = points[i].y;
+            l->at[s].merged = 1;
+            l->at[kept++] = l->at[s];
+            continue;
+        }
+        chart_series *to = &l->at[k];
+        add_to_mean((chart_point *)(uintptr_t)to->at, points, to->n, (double)to->merged++);
+        group_label(l->labels[k], &r->runs[first]);
+        to->name = l->labels[k];
+        free(points);
+        any = true;
+    }
+    l->n = kept;
+    return any;
 }
 
 size_t series_window(size_t n) { return n / 50; }

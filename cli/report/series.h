@@ -11,6 +11,7 @@ enum { SERIES_POINTS = 300, SERIES_MARKS = 120 /* places per run at which marks 
 typedef struct series_list {
     chart_series *at; /* [n], one per run that has anything to draw */
     size_t n;
+    char (*labels)[96]; /* names of lines that stand for several runs */
 } series_list;
 
 series_list series_new(const report *r);
@@ -24,6 +25,10 @@ void series_add_means(series_list *l, const report *r, size_t run,
                       float (*of)(const report_step *step));
 /* Steps on each side over which a line of n steps is a mean. */
 size_t series_window(size_t n);
+
+/* Runs that differ in their seed only become one line, their mean, with low and high around it; true
+ * if there are any. Those that were not logged at the same steps stay as they are. */
+bool series_merge_seeds(series_list *l, const report *r);
 
 /* Validations as they are, or every so many of them and the last. */
 void series_add_valid(series_list *l, const report *r, size_t run,

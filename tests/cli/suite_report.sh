@@ -84,6 +84,10 @@ for seed in 1 2 3; do
     log b$seed -v name="fp16 seed $seed" -v precision=fp16 -v seed=$seed -v loss=0.${seed}03
 done
 check "several seeds" page a1 a2 a3 b1 b2 b3
+check "one line a job, with a band" test "$(grep -c 'class="band s[03]"' "$page")" -ge 4
+lines_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /<path class="line/ { n++ } on && /<details/ { exit } END { print n }' "$page"; }
+check "two jobs, two lines" test "$(lines_of train)$(lines_of valid)" = 22
+check "it says so" has "and over seeds, which the bands span"
 check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
 check "and more than one" not says "With one seed each"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"

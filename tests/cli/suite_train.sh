@@ -146,7 +146,7 @@ check "a task of another model" refuses \
     "--model gpt learns tokens, and small-images-idx3-ubyte is images with a class each" --model gpt --data "$images"
 check "hidden" refuses "--hidden needs widths such as 256,128, not '16,x'" $mlp --hidden 16,x
 check "a scaler" refuses \
-    "--scaler: unknown scaler 'pytroch': not a preset, nor static:S, guard, headroom, logmax, adaptive, histogram or none" \
+    "--scaler: unknown scaler 'pytroch', did you mean 'pytorch'?" \
     $mlp --scaler pytroch
 check "an optimizer" refuses \
     "--optimizer: there is no optimizer adamx: sgd, adam, adamw, lamb and adafactor exist" $mlp --optimizer adamx
