@@ -8,8 +8,7 @@
  *
  * Where there is no checkpoint yet, the options are those of the folder's job.conf, which a run
  * writes before its first step. Neither file may say where something is written: a path of an
- * output counts only if it lies in the folder of the run, wherever that is now (doc/security.md).
- * */
+ * output counts only if it lies in the folder of the run, wherever that is (doc/security.md). */
 #include "cli/train/train.h"
 
 #include <errno.h>

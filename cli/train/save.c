@@ -7,8 +7,7 @@
  *     next validation that is better than the file on the disk is the best.
  * (4) Any failure is told once, and is in the exit code.
  *
- * Rank 0 writes. What the others believe of the best is what it tells them, in train_save_settle.
- * */
+ * Rank 0 writes. What the others believe of the best is what it tells them: train_save_settle. */
 #include "cli/train/ranks.h"
 #include "cli/train/train.h"
 

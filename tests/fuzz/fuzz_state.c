@@ -1,6 +1,5 @@
 /* Any bytes as the state of a scaler, text or binary, with a checksum that fits: refused, or steps
- * go on from it with a scale that is finite and inside its bounds; and what is saved again loads.
- * */
+ * go on from it with a scale that is finite and inside its bounds; what is saved again loads. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
