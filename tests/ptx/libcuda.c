@@ -105,7 +105,9 @@ API result cuDriverGetVersion(int *version)
 }
 API result cuGetErrorName(result code, const char **name)
 {
-    *name = code == INJECTED ? "CUDA_ERROR_UNKNOWN" : code == LAUNCH_FAILED ? why : "CUDA_ERROR";
+    *name = code == INJECTED                           ? "CUDA_ERROR_UNKNOWN"
+            : code == LAUNCH_FAILED || code == BAD_PTX ? why
+                                                       : "CUDA_ERROR";
     return OK;
 }
 API result cuDeviceGetCount(int *n)
@@ -176,10 +178,8 @@ API result cuModuleLoadData(void **out, const void *image)
     if (!stack)
         return BAD_CONTEXT;
     ptx_module *ptx = ptx_load(image, why);
-    if (!ptx) {
-        fprintf(stderr, "stand-in libcuda: %s\n", why);
+    if (!ptx)
         return BAD_PTX;
-    }
     module *m = calloc(1, sizeof *m);
     m->ptx = ptx;
     *out = m;
