@@ -1,9 +1,9 @@
-/* libcuda.c: a stand-in for libcuda.so.1 over the interpreter, for tests of the driver-API path where
- * there is no GPU. Streams run at once. A capture records launches and copies and refuses what a real
- * one refuses: allocation, synchronization, another capture.
+/* libcuda.c: a stand-in for libcuda.so.1 over the interpreter, for tests of the driver-API path
+ * where there is no GPU. Streams run at once. A capture records launches and copies and refuses
+ * what a real one refuses: allocation, synchronization, another capture.
  *
- * For tests besides: fake_cuda_fail(n) makes the n-th call from then on fail, once; fake_cuda_why tells
- * what went wrong in a launch; fake_cuda_traffic what was read and written at an address. */
+ * For tests besides: fake_cuda_fail(n) makes the n-th call from then on fail, once; fake_cuda_why
+ * tells what went wrong in a launch; fake_cuda_traffic what was read and written at an address. */
 #include "ptx.h"
 
 #include <stdio.h>

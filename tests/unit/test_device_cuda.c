@@ -89,7 +89,8 @@ static gs_device *open_device(const char *ptx, gs_error *error)
     return device;
 }
 
-/* 50 steps of every case on the oldest and the newest architecture; one of them of 20,000 elements. */
+/* 50 steps of every case on the oldest and the newest architecture; one of them of 20,000
+ * elements. */
 static void test_equal_bits(void)
 {
     SET_UP;
@@ -271,8 +272,8 @@ static void test_inexact(void)
     free(ptx);
 }
 
-/* Without any one of its barriers the scan has a race, and the interpreter sees it; but for the last,
- * before and after which one thread has the sum. */
+/* Without any one of its barriers the scan has a race, and the interpreter sees it; but for the
+ * last, before and after which one thread has the sum. */
 static void test_barriers(void)
 {
     SET_UP;
