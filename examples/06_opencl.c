@@ -1,11 +1,12 @@
-/* Loss scaling on an OpenCL device: the program's own context, queue, buffers and kernel; the scaler and
- * AdamW of libgradscale_device on the same queue. Nothing is read back between steps but reports.
+/* Loss scaling on an OpenCL device: the program's own context, queue, buffers and kernel; the
+ * scaler and AdamW of libgradscale_device on the same queue. Nothing is read back between steps
+ * but reports.
  *
  *     cc 06_opencl.c $(pkg-config --cflags --libs gradscale_device) -lOpenCL && ./a.out
  *
  * The model is y = w x, n independent weights in f16 with f32 masters. The kernel writes scaled f16
- * gradients of the mean squared error to the targets 0.5: a million of them, each divided by a million,
- * which f16 cannot hold without a scale. */
+ * gradients of the mean squared error to the targets 0.5: a million of them, each divided by a
+ * million, which f16 cannot hold without a scale. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <gradscale/device.h>

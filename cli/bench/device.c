@@ -1,5 +1,5 @@
-/* gradscale bench device: bytes per second of scan and act on a device, as a share of what its own copy
- * of device memory reaches in the same run. The best of several rounds counts. */
+/* gradscale bench device: bytes per second of scan and act on a device, as a share of what its own
+ * copy of device memory reaches in the same run. The best of several rounds counts. */
 #include "cli/bench/bench.h"
 #include "cli/device/device.h"
 

@@ -1,4 +1,4 @@
-/* gradscale device: which devices there are, and whether they compute what libgradscale computes. */
+/* gradscale device: which devices there are, and whether they compute what libgradscale does. */
 #include "cli/device/device.h"
 
 #include "cli/core/commands.h"

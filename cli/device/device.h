@@ -21,11 +21,12 @@ typedef struct device_choice {
             CLI_STRING(&(choice)->library)                                             \
     }
 
-/* Compiled kernels are kept in XDG_CACHE_HOME/gradscale or ~/.cache/gradscale. CLI_GO, or an error was
- * printed. */
+/* Compiled kernels are kept in XDG_CACHE_HOME/gradscale or ~/.cache/gradscale. CLI_GO, or an error
+ * was printed. */
 int device_open(gs_device **out, const device_choice *choice);
 
-/* Equal bits with libgradscale, over all optimizers and types; prints a line for each. The exit code. */
+/* Equal bits with libgradscale, over all optimizers and types; prints a line for each. The exit
+ * code. */
 int device_test(gs_device *device);
 
 #endif

@@ -1,4 +1,5 @@
-/* gradscale device --test: the same steps on the device and by libgradscale, and all bits compared. */
+/* gradscale device --test: the same steps on the device and by libgradscale, and all bits
+ * compared. */
 #include "cli/device/device.h"
 
 #include <math.h>

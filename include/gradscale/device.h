@@ -1,7 +1,8 @@
 /* device.h: scan, decide and step where the gradients are, in a library of its own,
  * libgradscale_device. No word goes to the host and nothing waits:
  *
- *     gs_device_create(&device, &config, &error);          the caller's CUDA context or OpenCL queue
+ *     gs_device_create(&device, &config, &error);          the caller's CUDA context or OpenCL
+ * queue
  *     gs_device_plan_create(&plan, device, weights, n, &settings, &error);
  *     for each batch
  *         ... forward; backward of the loss times *gs_device_plan_words(plan).scale, on `queue` ...
@@ -14,8 +15,8 @@
  * Nothing is linked: libcuda.so.1 or libOpenCL.so.1 is opened when a device is made. A `queue` is a
  * CUstream (cudaStream_t) or a cl_command_queue; NULL is CUDA's default stream, and for OpenCL a
  * queue of the device's own. Calls with a queue only enqueue, and can be captured in a CUDA graph;
- * those that wait say so. Errors are found before anything is enqueued. A device and its plans serve
- * one thread at a time.
+ * those that wait say so. Errors are found before anything is enqueued. A device and its plans
+ * serve one thread at a time.
  */
 #ifndef GRADSCALE_DEVICE_H
 #define GRADSCALE_DEVICE_H
@@ -80,7 +81,8 @@ typedef struct gs_device_ptr {
     uint64_t offset;
 } gs_device_ptr;
 
-/* For programs that have no allocator of their own. alloc waits; write and read wait for the queue. */
+/* For programs that have no allocator of their own. alloc waits; write and read wait for the
+ * queue. */
 GS_API gs_status gs_device_alloc(gs_device_ptr *out, gs_device *device, size_t bytes,
                                  gs_error *error);
 GS_API void gs_device_release(gs_device *device, gs_device_ptr memory);

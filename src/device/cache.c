@@ -1,6 +1,6 @@
-/* Compiled kernels on disk. A file is a header (magic, hash of the key, length, hash of the data) and
- * the data. Its name is the hash of the key; nothing that is read decides what is written. A file is
- * replaced by rename, so that two programs that compile at once leave a whole one. */
+/* Compiled kernels on disk. A file is a header (magic, hash of the key, length, hash of the data)
+ * and the data. Its name is the hash of the key; nothing that is read decides what is written. A
+ * file is replaced by rename, so that two programs that compile at once leave a whole one. */
 #include "device/device.h"
 
 #include <fcntl.h>

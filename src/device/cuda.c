@@ -1,5 +1,6 @@
-/* CUDA by its driver API: libcuda.so.1, the caller's context or the primary one, no headers at build
- * time. Kernels are the embedded PTX or, where there was no nvcc, what NVRTC makes of the source. */
+/* CUDA by its driver API: libcuda.so.1, the caller's context or the primary one, no headers at
+ * build time. Kernels are the embedded PTX or, where there was no nvcc, what NVRTC makes of the
+ * source. */
 #include "device/device.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* What the files of libgradscale_device share: a device is a row of functions over memory and kernels
+/* What the files of libgradscale_device share: a device is a row of functions over memory and
+ * kernels
  * (host.c, cuda.c, opencl.c); a plan is what they run (plan.c, step.c). */
 #ifndef GSI_DEVICE_H
 #define GSI_DEVICE_H
@@ -124,8 +125,8 @@ void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs
 
 /* ---- cache.c ---- */
 
-/* Compiled kernels by key: the caller's folder, a file each. A file that is damaged or of another key is
- * none. load: malloc'ed, with a 0 behind; NULL: there is none. store fails silently. */
+/* Compiled kernels by key: the caller's folder, a file each. A file that is damaged or of another
+ * key is none. load: malloc'ed, with a 0 behind; NULL: there is none. store fails silently. */
 char *gsi_cache_load(const char *folder, const char *key, size_t *bytes);
 void gsi_cache_store(const char *folder, const char *key, const void *data, size_t bytes);
 

@@ -1,14 +1,15 @@
 /* OpenCL 1.2 and later, by its C API and nothing else: no headers and no library at build time.
  *
  * Kernels are compiled from the source at run time, which some drivers take minutes for: the cache
- * keeps their binaries. Arguments of a kernel are set before every launch, because plans share them. */
+ * keeps their binaries. Arguments of a kernel are set before every launch, because plans share
+ * them. */
 #include "device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the part of CL/cl.h that is used ---- */
+/* ---- the part of the OpenCL headers that is used ---- */
 
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;

@@ -1,5 +1,5 @@
-/* Making a plan: all is checked before anything is allocated, and all is allocated and written before
- * a step can be enqueued. Tables that the host's libm is needed for are made here. */
+/* Making a plan: all is checked before anything is allocated, and all is allocated and written
+ * before a step can be enqueued. Tables that the host's libm is needed for are made here. */
 #include "device/device.h"
 
 #include "kernel/pass/chunks.h"

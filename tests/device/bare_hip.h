@@ -1,5 +1,5 @@
-/* The little of HIP that the kernels need, for a clang without ROCm: suite_device.sh compiles them with it,
- * to see that they compile. Its sqrt is the compiler's own, without ROCm's refinement. */
+/* The little of HIP that the kernels need, for a clang without ROCm: suite_device.sh compiles them
+ * with it, to see that they compile. Its sqrt is the compiler's own, without ROCm's refinement. */
 #define GSD_BARE_HIP         1
 #define __device__           __attribute__((device))
 #define __global__           __attribute__((global))

@@ -1,9 +1,9 @@
-/* libcuda.c: a stand-in for libcuda.so.1 over the interpreter, for tests of the driver-API path where
- * there is no GPU. Streams run at once. A capture records launches and copies and refuses what a real
- * one refuses: allocation, synchronization, another capture.
+/* libcuda.c: a stand-in for libcuda.so.1 over the interpreter, for tests of the driver-API path
+ * where there is no GPU. Streams run at once. A capture records launches and copies and refuses
+ * what a real one refuses: allocation, synchronization, another capture.
  *
- * For tests besides: fake_cuda_fail(n) makes the n-th call from then on fail, once; fake_cuda_why tells
- * what went wrong in a launch; fake_cuda_traffic what was read and written at an address. */
+ * For tests besides: fake_cuda_fail(n) makes the n-th call from then on fail, once; fake_cuda_why
+ * tells what went wrong in a launch; fake_cuda_traffic what was read and written at an address. */
 #include "ptx.h"
 
 #include <stdio.h>
@@ -105,7 +105,9 @@ API result cuDriverGetVersion(int *version)
 }
 API result cuGetErrorName(result code, const char **name)
 {
-    *name = code == INJECTED ? "CUDA_ERROR_UNKNOWN" : code == LAUNCH_FAILED ? why : "CUDA_ERROR";
+    *name = code == INJECTED                           ? "CUDA_ERROR_UNKNOWN"
+            : code == LAUNCH_FAILED || code == BAD_PTX ? why
+                                                       : "CUDA_ERROR";
     return OK;
 }
 API result cuDeviceGetCount(int *n)
@@ -176,10 +178,8 @@ API result cuModuleLoadData(void **out, const void *image)
     if (!stack)
         return BAD_CONTEXT;
     ptx_module *ptx = ptx_load(image, why);
-    if (!ptx) {
-        fprintf(stderr, "stand-in libcuda: %s\n", why);
+    if (!ptx)
         return BAD_PTX;
-    }
     module *m = calloc(1, sizeof *m);
     m->ptx = ptx;
     *out = m;

@@ -1,9 +1,9 @@
-/* ptx.h: an interpreter of PTX, for what nvcc makes of the kernels of libgradscale_device: operation by
- * operation as the PTX ISA defines it, on a CPU. What it does not know exactly (.approx, .ftz, .sat,
- * fma that the source has not, warp instructions) it refuses.
+/* ptx.h: an interpreter of PTX, for what nvcc makes of the kernels of libgradscale_device:
+ * operation by operation as the PTX ISA defines it, on a CPU. What it does not know exactly
+ * (.approx, .ftz, .sat, fma that the source has not, warp instructions) it refuses.
  *
- * Threads of a block run one after the other from barrier to barrier, so a launch has one result. What
- * a device would leave to chance is found by other means and is an error:
+ * Threads of a block run one after the other from barrier to barrier, so a launch has one result.
+ * What a device would leave to chance is found by other means and is an error:
  *
  *   an access outside of what the caller allows, or misaligned
  *   a barrier that some threads of a block reach and others do not

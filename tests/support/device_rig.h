@@ -1,6 +1,6 @@
-/* device_rig.h: the same steps by libgradscale and by a device, and a comparison of all bits: weights,
- * moments, copies, gradients, statistics, scaler and counters. The suites of all kinds of devices run
- * it; what differs is the device, and how much of it there is time for. */
+/* device_rig.h: the same steps by libgradscale and by a device, and a comparison of all bits:
+ * weights, moments, copies, gradients, statistics, scaler and counters. The suites of all kinds of
+ * devices run it; what differs is the device, and how much of it there is time for. */
 #ifndef DEVICE_RIG_H
 #define DEVICE_RIG_H
 
@@ -335,8 +335,8 @@ static inline void rig_compare_report(const gs_device_report *got, const gs_opti
 
 /* ---- steps ---- */
 
-/* Scaled gradients of one step: of many sizes, with zeros, subnormals and now and then Inf or NaN. A
- * storm is a run of bad steps. */
+/* Scaled gradients of one step: of many sizes, with zeros, subnormals and now and then Inf or NaN.
+ * A storm is a run of bad steps. */
 static inline void rig_gradients(device_rig *r, double scale, int step)
 {
     const double size = exp2(-30 + 3 * (step % 7)) * scale;

@@ -1,4 +1,5 @@
-/* The kernels on every OpenCL device there is (PoCL, on a machine without a GPU) against libgradscale. */
+/* The kernels on every OpenCL device there is (PoCL, on a machine without a GPU) against
+ * libgradscale. */
 #include "device_rig.h"
 
 static gs_device *device; /* compiled once: that is slow */

@@ -1,6 +1,6 @@
-/* act: the optimizers over one chunk per block, all or nothing by state.apply. The arithmetic is that
- * of kernel/optim/ref.c, operation by operation; settings are made here from the row of the step, in
- * f64 as optim/pass.c makes them. Each array is touched once. */
+/* act: the optimizers over one chunk per block, all or nothing by state.apply. The arithmetic is
+ * that of kernel/optim/ref.c, operation by operation; settings are made here from the row of the
+ * step, in f64 as optim/pass.c makes them. Each array is touched once. */
 #include "device/kernels/number.h"
 
 /* A chunk, as each thread sees it. */
@@ -192,8 +192,8 @@ DEVICE float gsd_lamb_direction(float ratio, float w, float unbias, float l2)
 }
 
 /* LAMB's first half: moments, and the norms of weight and direction. 32 threads are 32 lanes of f64
- * sums, each in the order of its elements; the other threads bring what they add. Lanes are folded at
- * the end of the chunk or, where weights are halves, of every 1024 elements: optim/pass.c. */
+ * sums, each in the order of its elements; the other threads bring what they add. Lanes are folded
+ * at the end of the chunk or, where weights are halves, of every 1024 elements: optim/pass.c. */
 KERNEL gsd_lamb(ARGUMENTS)
 {
     SHARED float ws[GSD_SLICE], us[GSD_SLICE]; /* 32 KB */

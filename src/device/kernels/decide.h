@@ -1,8 +1,10 @@
 /* fold and decide: from the chunks' statistics to a verdict, by one block.
  *
- * (1) Sums are folded as libgradscale does it: 4096 consecutive chunks in order, by one thread, so that
+ * (1) Sums are folded as libgradscale does it: 4096 consecutive chunks in order, by one thread, so
+ * that
  *     groups run side by side; then the groups; then the ranks.
- * (2) The verdict is that of scaler/step.c with on_overflow=skip and no probe: `gsd_settle` follows it
+ * (2) The verdict is that of scaler/step.c with on_overflow=skip and no probe: `gsd_settle`
+ * follows it
  *     line by line, on a copy of the scaler. The machine is scaler/machine.c itself.
  * (3) The host is not asked: what act needs is in `state`, what the host reads in `reports`. */
 #include "device/kernels/number.h"

@@ -1,8 +1,8 @@
 /* What the kernels need of OpenCL C, CUDA, HIP, or of a host that runs them as loops.
  *
- * Kernels are written in phases. EACH_THREAD(t) { ... } is the work of one thread up to BARRIER: on a
- * device the thread itself, on the host a loop over all 256. So what lives across a phase is SHARED
- * or the same in all threads.
+ * Kernels are written in phases. EACH_THREAD(t) { ... } is the work of one thread up to BARRIER:
+ * on a device the thread itself, on the host a loop over all 256. So what lives across a phase is
+ * SHARED or the same in all threads.
  *
  * Every operation of the kernels is one IEEE operation, rounded once. What that takes:
  *   OpenCL   FP_CONTRACT OFF, -cl-fp32-correctly-rounded-divide-sqrt
@@ -112,7 +112,7 @@ DEVICE uint16_t gsd_f2h(float f)
     return h;
 }
 #endif
-#define fmax(a, b)             fmax((double)(a), (double)(b)) /* C, not an overload for double and int */
+#define fmax(a, b)             fmax((double)(a), (double)(b)) /* no overload for int */
 #define GSD_LOAD_F16(p, i)     gsd_h2f(((const uint16_t *)(p))[i])
 #define GSD_STORE_F16(p, i, x) (((uint16_t *)(p))[i] = gsd_f2h(x))
 

@@ -4,7 +4,7 @@
  *
  * (1) A gradient is read once. It waits in `stage` until its slice is folded: the rare 512 that
  *     have to be summed in f64 are read there, and only then is anything written in place.
- * (2) Lanes add in the order of the elements: in f32 inside of 512, then in f64, as ref.c has it. */
+ * (2) Lanes add in the order of the elements: in f32 inside of 512, then in f64, as ref.c does. */
 #include "device/kernels/number.h"
 
 DEVICE int gsd_sums_in_f32(uint32_t top)

@@ -2,9 +2,10 @@
  *
  * A list is cut into chunks of GSI_CHUNK elements, the last of a tensor shorter; a strided
  * tensor into smaller ones, GSI_STRIDED_CHUNK, which are gathered on the stack. Chunks run on
- * any thread; each leaves its results in its own slot. The slots are folded afterwards: GSI_FOLD_GROUP
- * consecutive ones in order, then the groups in order, so that a device can fold groups side by
- * side. So a result depends on these constants of the library, and on nothing else. */
+ * any thread; each leaves its results in its own slot. The slots are folded afterwards:
+ * GSI_FOLD_GROUP consecutive ones in order, then the groups in order, so that a device can fold
+ * groups side by side. So a result depends on these constants of the library, and on nothing else.
+ * */
 #ifndef GSI_KERNEL_CHUNKS_H
 #define GSI_KERNEL_CHUNKS_H
 
