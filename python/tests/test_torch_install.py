@@ -286,10 +286,6 @@ def test_what_only_unscaling_makes_infinite_is_not_found_as_torch_has_it():
 # ---- undo ----
 
 
-def registered():
-    return torch._C._dispatch_dump("aten::mm")
-
-
 def test_undo_leaves_torch_as_it_was_and_nesting_counts(calls):
     a = values(30, 30)
     before = a @ a

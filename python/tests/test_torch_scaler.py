@@ -161,7 +161,7 @@ def test_setters():
 
 
 def test_pickle_and_deepcopy_go_on():
-    scaler = GradScaler("cpu", growth_interval=4, policy="headroom") if False else GradScaler("cpu", growth_interval=4)
+    scaler = GradScaler("cpu", growth_interval=4)
     for flag in (0, 0, 1, 0, 0, 0):
         one_step(scaler, flag)
     copies = [pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)]
@@ -271,7 +271,7 @@ def test_layouts(dtype):
     base = torch.ones(6, 8, 10, dtype=dtype)
     for view in (base, base[:, ::2], base[..., 1:4], base.permute(2, 0, 1), base[1:3, 2:5, ::3], base[:0]):
         w = torch.nn.Parameter(torch.empty(view.shape, dtype=dtype))
-        w.grad = (view * 8)[...] if False else view
+        w.grad = view
         view.fill_(8)
         scaler = GradScaler("cpu", init_scale=4.0, allow_fp16=True)
         scaler.scale(torch.zeros(()))
@@ -417,7 +417,7 @@ def test_pytorch44511_the_schedule_runs_on_applied_steps():
 
 
 def test_apex834_nan_for_ever_is_stuck_and_explained():
-    w, optimizer, scaler = setup(settings={"lowest": 2.0**-10, "stuck": 20}, model=None)
+    w, optimizer, scaler = setup(settings={"lowest": 2.0**-10, "stuck": 20})
     for _ in range(40):
         step(scaler, optimizer, w, [1.0, float("nan")])
     assert scaler.get_scale() == 2.0**-10 and scaler.health() == "STUCK" and "NaN" in scaler.explain()

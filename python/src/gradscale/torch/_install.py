@@ -1,8 +1,8 @@
 """install(): libgradscale behind torch's own operators on the CPU.
 
 Kernels are registered below autograd and autocast, so those work as ever. What a kernel does not take it hands to
-the one that was there. torch.compile is not promised: its backend aot_eager calls these operators, inductor writes
-code of its own.
+the one that was there. torch.compile is not promised: its backend aot_eager calls these operators, inductor's code
+calls others, which stay torch's.
 """
 from __future__ import annotations
 

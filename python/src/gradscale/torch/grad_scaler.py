@@ -15,7 +15,7 @@ from collections import defaultdict
 from typing import Any, Callable, Iterable, NamedTuple
 
 import torch
-from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
+from torch.amp.grad_scaler import _refresh_per_optimizer_state
 
 from .. import _lib
 from .._lib import APPLY, RETRY, GradscaleError, lib
