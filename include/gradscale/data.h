@@ -136,8 +136,8 @@ typedef struct gs_loader_config {
     size_t batch; /* items of a micro-batch of this rank */
     size_t micro; /* micro-batches of a step; 0: 1 */
     uint64_t seed;
-    int shuffle;     /* 0: in the order of the set */
-    int rank, ranks; /* ranks 0: alone */
+    int shuffle;        /* 0: in the order of the set */
+    int rank, ranks;    /* ranks 0: alone */
     gs_augment augment; /* of images */
 } gs_loader_config;
 
