@@ -266,7 +266,7 @@ INLINE uint32_t exponents_of_words(gs_exponents *sum, const void *src, size_t co
 
 INLINE uint32_t FAMILY(exponents)(gs_exponents *sum, const void *src, size_t n, gs_dtype type)
 {
-    const size_t group = type == GS_F32 ? GROUP : HALF_GROUP;
+    const size_t group = (type == GS_F32 ? 16 : 32) * VECTORS;
     uint32_t most = 0;
     size_t i = 0;
     while (n - i >= group) {

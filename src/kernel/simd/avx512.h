@@ -96,15 +96,6 @@ INLINE __m512i bf16_products(pair x)
     return _mm512_mask_add_epi16(code, up, code, one);
 }
 
-INLINE __m512i narrow32(pair x, gs_dtype type)
-{
-    if (type == GS_BF16)
-        return bf16_products(x);
-    const __m256i a = to_half(_mm512_castps_si512(x.a), type);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), to_half(_mm512_castps_si512(x.b), type),
-                              1);
-}
-
 /* ---- the largest magnitude, in the lanes of the type itself ---- */
 
 INLINE __m512i raise(__m512i top, __m512i stored, gs_dtype type)
