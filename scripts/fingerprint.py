@@ -47,7 +47,9 @@ def tensors(path):
 
 
 def log(path):
-    return [stripped(json.loads(line)) for line in path.read_text().splitlines()]
+    """Without the lines of checkpoints: when one is on the disk, and so its place among the steps, is the disk's affair."""
+    lines = [stripped(json.loads(line)) for line in path.read_text().splitlines()]
+    return [line for line in lines if line.get("event") != "checkpoint"]
 
 
 def text():
