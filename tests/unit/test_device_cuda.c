@@ -307,6 +307,7 @@ static void test_barriers(void)
 /* ---- errors ---- */
 
 /* Everything once, with the n-th call of the driver failing. */
+static int reached;
 static gs_status all_calls(gs_error *error)
 {
     const gs_optim_config optim = rig_optim(&device_cases[0]);
@@ -343,6 +344,8 @@ static gs_status all_calls(gs_error *error)
         status = gs_device_save(&saved, &state, plan, NULL, error);
     if (status == GS_OK)
         status = gs_device_load(plan, &saved, &state, NULL, error);
+    reached = fake.left() == 0;
+    fake.fail(0); /* what cannot be freed would leak: a driver that fails there is beyond help */
     gs_device_plan_free(plan);
     if (device) {
         gs_device_release(device, a);
@@ -362,12 +365,9 @@ static void test_driver_fails(void)
         error = (gs_error){0};
         fake.fail(n);
         const gs_status status = all_calls(&error);
-        const int reached = fake.left() == 0;
-        fake.fail(0);
         if (!reached)
             break;
-        /* a device that is freed while its driver fails has no one to tell */
-        CHECK_MSG(status == GS_OK || error.text[0], "call %ld failed without a message", n);
+        CHECK_MSG(status != GS_OK && error.text[0], "call %ld failed without a message", n);
         CHECK_MSG(fake.stack() == 0, "call %ld: the caller's context is not what it was", n);
         CHECK_MSG(status == GS_OK || status == error.status, "call %ld", n);
     }
