@@ -237,7 +237,8 @@ static double median_seconds(const bench *b)
     return median(took, b->rounds);
 }
 
-/* Of what a unit for bf16 was to multiply in all steps, what fell back to fma; NaN: there is none. */
+/* Of what a unit for bf16 was to multiply in all steps, what fell back to fma; NaN: there is
+ * none. */
 static double fallback_share(const bench *b)
 {
     gs_unit_use use;

@@ -1,5 +1,5 @@
-/* --help for other readers: a man page, and the words that shells complete. Both are made of the rows
- * that parse the command line, so they cannot say something else. */
+/* --help for other readers: a man page, and the words that shells complete. Both are made of the
+ * rows that parse the command line, so they cannot say something else. */
 #include "cli/core/cli.h"
 
 #include "gradscale/base.h"

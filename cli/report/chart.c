@@ -295,8 +295,8 @@ static void draw_limit(FILE *f, const chart *c, const axis *y)
 
 static double value_at(const chart_series *s, double x);
 
-/* Strips across the plot whose titles are the values of all lines there: browsers show a title where
- * the pointer rests, without a script. */
+/* Strips across the plot whose titles are the values of all lines there: browsers show a title
+ * where the pointer rests, without a script. */
 static void draw_hits(FILE *f, const chart *c, const axis *x)
 {
     enum { HITS = 60, TEXTS = 600 };

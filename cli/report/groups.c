@@ -89,9 +89,9 @@ static double ratio_to(const report_run *run, const report_run *reference)
     return other > 0 ? loss / other : (double)NAN;
 }
 
-/* Twice the standard error of the difference of two means of ratios. The variance is pooled over the
- * groups whose loss is about that of the reference, which is the measure and has none of its own;
- * those that lost their way vary for other reasons. Too few seeds to tell: a percent. */
+/* Twice the standard error of the difference of two means of ratios. The variance is pooled over
+ * the groups whose loss is about that of the reference, which is the measure and has none of its
+ * own; those that lost their way vary for other reasons. Too few seeds to tell: a percent. */
 static void set_noise(verdict *v)
 {
     double squares = 0, freedom = 0, seeds = 0;

@@ -1,5 +1,6 @@
 /* The largest gradient as it is stored, amax times scale, against the largest number of FP16: the
- * distance is what a scaler is to keep, neither too small nor wasted. And norms and learning rate. */
+ * distance is what a scaler is to keep, neither too small nor wasted. And norms and learning
+ * rate. */
 #include "cli/report/series.h"
 
 #include <math.h>

@@ -26,8 +26,8 @@ void series_add_means(series_list *l, const report *r, size_t run,
 /* Steps on each side over which a line of n steps is a mean. */
 size_t series_window(size_t n);
 
-/* Runs that differ in their seed only become one line, their mean, with low and high around it; true
- * if there are any. Those that were not logged at the same steps stay as they are. */
+/* Runs that differ in their seed only become one line, their mean, with low and high around it;
+ * true if there are any. Those that were not logged at the same steps stay as they are. */
 bool series_merge_seeds(series_list *l, const report *r);
 
 /* Validations as they are, or every so many of them and the last. */

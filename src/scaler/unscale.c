@@ -2,9 +2,9 @@
  *
  *  (1) A list is known by a 64-bit hash over data, count and type of its tensors and destinations.
  *  (2) given.begin..end are memory of the tensors given so far, row by row of a view, and nothing
- *      else: a list that meets it would be scanned or unscaled twice. Where there are more than fit,
- *      the largest are kept; so an overlap may be missed, but interleaved parameter groups are never
- *      refused.
+ *      else: a list that meets it would be scanned or unscaled twice. Where there are more than
+ *      fit, the largest are kept; so an overlap may be missed, but interleaved parameter groups are
+ *      never refused.
  *  (3) A call that fails has changed nothing: a list is checked as a whole before it is touched. */
 #include "scaler/scaler.h"
 

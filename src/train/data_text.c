@@ -45,9 +45,11 @@ static gs_status add_file(gs_data *data, const char *path, origin from, gs_error
     if (status == GS_OK)
         status = gsi_stream_some(s, start, sizeof start, &got, error);
     if (status == GS_OK && from == ALONE && is_binary(start, got))
-        status = gsi_file_fail(gsi_stream_file(s), error, GS_EFORMAT,
-                               "is binary, and of no format that is read: IDX images, token files "
-                               "of llm.c (.bin), text, all of them perhaps packed by gzip");
+        status =
+            gsi_file_fail(gsi_stream_file(s), error, GS_EFORMAT,
+                          "is binary, and of no format that is read: IDX or CIFAR images, .npy, "
+                          ".npz, tokens of llm.c or nanoGPT (.bin), CSV, text, or a folder of "
+                          "PNG, JPEG or text");
     if (status != GS_OK || (in_folder && memchr(start, 0, got))) {
         gsi_stream_close(s);
         return status;

@@ -172,7 +172,7 @@ check "a checkpoint without UTF-8" refuses \
     "--checkpoint: an option is not valid UTF-8 and cannot be saved: name = a?" \
     $mlp --name "$(printf 'a\377')" --steps 3 --checkpoint "$tmp/latin"
 check "makes no folder" test ! -e "$tmp/latin"
-check "labels of nothing" refuses "--data: shapes: has no use for labels: it is not a file of IDX images" \
+check "labels of nothing" refuses "--data: shapes: has no use for labels: it is not a file of IDX or NumPy images" \
     --data shapes --labels "$tmp/small-labels-idx1-ubyte"
 check "patience alone" refuses "--patience needs validations: --valid-every is 0" $mlp --patience 2 --valid-every 0
 check "resume from nowhere" refuses "--resume needs --checkpoint DIR, where the run has left them" $mlp --resume
@@ -454,7 +454,9 @@ check "NaN is never the best" not grep -q '"loss":null,.*"best":true' "$tmp/nan.
 # ---- what is not text ----
 
 printf '\211PNG\r\n\032\n\000\000\000\rIHDR' >"$tmp/x.png"
-check "a picture is no text" refuses "--data: x.png: is binary, and of no format that is read: IDX images, \
-token files of llm.c (.bin), text, all of them perhaps packed by gzip" --data "$tmp/x.png"
+check "one picture is no data set" refuses "--data: x.png: is one image, without a class" --data "$tmp/x.png"
+printf '\177ELF\002\001\001\000\000\000' >"$tmp/x.txt"
+check "a program is no text" refuses "--data: x.txt: is binary, and of no format that is read: IDX or CIFAR images, \
+.npy, .npz, tokens of llm.c or nanoGPT (.bin), CSV, text, or a folder of PNG, JPEG or text" --data "$tmp/x.txt"
 
 finish

@@ -113,7 +113,8 @@ check "the same again, whatever the threads" sh -c "
 check "the same with other kernels" sh -c "
     '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 3 --cpu ref | cmp - '$tmp/first'"
 check "another seed" sh -c "! '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 4 | cmp -s - '$tmp/first'"
-stop=$(tail -c +30 "$tmp/first" | head -c 3)
+# three letters of the text itself, which a short training run does not always make valid UTF-8
+stop=$(LC_ALL=C tail -c +5 "$tmp/first" | LC_ALL=C grep -aoE '[a-z ]{3}' | sed -n 5p)
 stops()
 {
     "$gs" generate "$tmp/gpt" --prompt 'int ' --tokens 200 --seed 3 --stop "$stop" --threads 1 >"$tmp/out" || return 1

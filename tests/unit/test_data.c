@@ -440,19 +440,23 @@ static void test_text(void)
     static const struct {
         const char *name, *bytes;
         size_t n;
+        gs_status status;
+        const char *words;
     } binaries[] = {
-        {"x.npy", "\x93NUMPY\x01\0v\0{'descr': '<f4'}", 27},
-        {"x.npz", "PK\3\4\x14\0\0\0\0\0\0\0!\0", 14},
-        {"x.safetensors", "\x10\0\0\0\0\0\0\0{\"a\":{}}       ", 24},
-        {"x.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16},
-        {"x.txt", "no zero, but \x01 \x02", 17},
+        {"x.npy", "\x93NUMPY\x01\0v\0{'descr': '<f4'}", 27, GS_EFORMAT, "ends within its header"},
+        {"x.npz", "PK\3\4\x14\0\0\0\0\0\0\0!\0", 14, GS_EFORMAT, "is not a sound zip file"},
+        {"x.safetensors", "\x10\0\0\0\0\0\0\0{\"a\":{}}       ", 24, GS_EFORMAT,
+         "is binary, and of no format that is read: IDX or CIFAR images"},
+        {"x.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16, GS_ERANGE, "is one image, without a class"},
+        {"x.txt", "no zero, but \x01 \x02", 17, GS_EFORMAT,
+         "is binary, and of no format that is read: IDX or CIFAR images"},
     };
     for (size_t i = 0; i < sizeof binaries / sizeof binaries[0]; i++) {
         write_file(binaries[i].name, binaries[i].bytes, binaries[i].n);
         refused(&(gs_data_config){.size = sizeof(gs_data_config),
                                   .name = in_folder(binaries[i].name),
                                   .time = 4},
-                GS_EFORMAT, "is binary, and of no format that is read: IDX images, token files");
+                binaries[i].status, binaries[i].words);
     }
     write_file("latin1.txt", "caf\xe9\t\f\033[1m caf\xe9\r\n", 17);
     gs_data_close(opened(&(gs_data_config){

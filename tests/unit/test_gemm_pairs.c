@@ -1,5 +1,5 @@
-/* Products of bf16 on a unit that multiplies pairs: the unit is what tests/support/pairs.h says; the
- * rule where it falls back to fma, from both sides of its limit; every way to pack; counts. */
+/* Products of bf16 on a unit that multiplies pairs: the unit is what tests/support/pairs.h says;
+ * the rule where it falls back to fma, from both sides of its limit; every way to pack; counts. */
 #include "levels.h"
 #include "pairs.h"
 #include "test.h"

@@ -48,8 +48,8 @@ static inline size_t number_of_b(const gsi_job *r, const gsi_position *at)
     return r->p.mc_panels == r->p.panels ? 0 : number;
 }
 
-/* Part of the panel of b at `at`, which is multiplied next: some of its lines every 16 words, first of
- * memory, then of where it is packed. If there are none, x stays as it is. Without a division,
+/* Part of the panel of b at `at`, which is multiplied next: some of its lines every 16 words, first
+ * of memory, then of where it is packed. If there are none, x stays as it is. Without a division,
  * as it is done for every micro-kernel. */
 static inline void prefetch_b(gsi_prefetch *x, const gsi_job *r, const gsi_position *at,
                               const float *packed, size_t part)

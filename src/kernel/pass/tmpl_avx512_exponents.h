@@ -3,8 +3,8 @@
  * An element becomes a word with one bit set: that of its exponent in a window of 32. Adding such
  * words bit by bit is a carry-save adder, two ternary instructions for a vector of them; the sums
  * stay spread over planes, plane j worth 2^j, and become numbers once per segment. No element is
- * stored or looked up by itself, so the speed does not depend on how often an exponent repeats. What
- * is outside of the window, and the edges, one f32 in a thousand, are added one by one. */
+ * stored or looked up by itself, so the speed does not depend on how often an exponent repeats.
+ * What is outside of the window, and the edges, one f32 in a thousand, are added one by one. */
 
 enum { SLOTS = 32, VECTORS = 16, GROUP = 16 * VECTORS }; /* elements per round of the adder */
 enum { SEGMENT = 1 << 16 };                              /* elements, so 4096 words per lane: */

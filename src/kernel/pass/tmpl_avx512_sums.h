@@ -1,5 +1,5 @@
-/* The passes with AVX-512 that add up: scan, unscale, count, by blocks of GSI_BLOCK elements. A part
- * of tmpl_avx512.h. */
+/* The passes with AVX-512 that add up: scan, unscale, count, by blocks of GSI_BLOCK elements. A
+ * part of tmpl_avx512.h. */
 
 /* ---- sums of squares ---- */
 
