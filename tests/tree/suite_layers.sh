@@ -1,8 +1,21 @@
 #!/bin/sh
-# scripts/layers.sh lets the tree pass, and no include that points the wrong way.
+# The tree holds sources only; scripts/layers.sh lets it pass, and no include that points the wrong way.
 . tests/support/shell.sh
 
 check "the tree" scripts/layers.sh .
+
+# What git holds is what somebody wrote: no downloads, caches, finds of fuzzers, and nothing large.
+written()
+{
+    ! git ls-files | grep -E '\.(whl|gz|zip|so|o|a|pyc|db)$|(^|/)(\.[a-z_]*cache|__pycache__|crash-|leak-|oom-)' |
+        grep -v '^tests/fuzz/corpus/' || return 1
+    [ -z "$(git ls-files -z | xargs -0 -I{} find {} -maxdepth 0 -size +300k)" ]
+}
+if git ls-files --error-unmatch Makefile >"$tmp/out" 2>&1; then
+    check "only what was written is in git" written
+else
+    skip "what git holds" "the tree is not git's"
+fi
 
 # A small tree in order.
 for layer in base num kernel scaler optim io device; do
