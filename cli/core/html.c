@@ -123,6 +123,7 @@ int html_write(const char *option, const char *path, void (*page)(FILE *f, const
     free(text);
     if (why == 0)
         return CLI_GO;
-    return opened ? cli_failed("%s %s cannot be written: %s", option, path, strerror(why))
-                  : cli_fail("%s %s cannot be written: %s", option, path, strerror(why));
+    const char *space = *option ? " " : "";
+    return opened ? cli_failed("%s%s%s cannot be written: %s", option, space, path, strerror(why))
+                  : cli_fail("%s%s%s cannot be written: %s", option, space, path, strerror(why));
 }

@@ -94,6 +94,17 @@ static int export_folder(const char *folder, const use_model *u)
     return html_write("", path, u->info->task == GS_TASK_TOKENS ? gpt_config : plain_config, u);
 }
 
+/* An export is no checkpoint: written over one it would be the end of the run. */
+static int check_output(const char *path)
+{
+    static gs_checkpoint_text text;
+    gs_error error = {0};
+    if (gs_checkpoint_peek(&text, path, &error) == GS_OK)
+        return cli_fail("%.120s is a checkpoint, which an export would replace: name another file",
+                        path);
+    return CLI_GO;
+}
+
 int cmd_export(int argc, char **argv)
 {
     use_options o = {.precision = 1 + TRAIN_FP32};
@@ -113,6 +124,8 @@ int cmd_export(int argc, char **argv)
         return code;
     use_model u;
     code = use_open(&u, argv[0], &o);
+    if (code == CLI_GO)
+        code = check_output(argv[1]);
     if (code == CLI_GO)
         code = ends_with(argv[1], ".onnx")          ? export_onnx(argv[1], &u)
                : ends_with(argv[1], ".safetensors") ? export_safetensors(argv[1], &u)

@@ -153,6 +153,7 @@ const char *use_label_shown(const use_model *u, size_t class, char shown[24])
 
 char *use_read_file(const char *path, size_t *length)
 {
+    static const size_t most = 64 << 20; /* /dev/zero has no end */
     const bool standard = strcmp(path, "-") == 0;
     size_t room = 1 << 16, n = 0;
     FILE *f = standard ? stdin : fopen(path, "rb");
@@ -162,14 +163,18 @@ char *use_read_file(const char *path, size_t *length)
     }
     char *text = cli_resize(NULL, room);
     errno = 0;
-    for (size_t got; (got = fread(text + n, 1, room - n - 1, f)) > 0;)
+    for (size_t got; n <= most && (got = fread(text + n, 1, room - n - 1, f)) > 0;)
         if ((n += got) + 1 == room)
             text = cli_resize(text, room *= 2);
     const int why = ferror(f) ? errno : 0;
     if (!standard)
         fclose(f);
-    if (why) {
-        cli_fail("%.120s cannot be read: %s", path, strerror(why));
+    if (why || n > most) {
+        if (why)
+            cli_fail("%.120s cannot be read: %s", path, strerror(why));
+        else
+            cli_fail("%.120s is longer than %zu bytes, the most that is read as one text", path,
+                     most);
         free(text);
         return NULL;
     }

@@ -129,6 +129,8 @@ check "greedy" sh -c "'$gs' generate '$tmp/gpt' --temperature 0 --tokens 20 --no
     cmp - /dev/null; grep -q 'tokens/s' '$tmp/err'"
 check "a prompt of a file" sh -c "printf 'int ' | '$gs' generate '$tmp/gpt' --prompt-file - --tokens 200 --seed 3 | cmp - '$tmp/first'"
 check "no model of text" says 2 "cnn/best.safetensors: cnn is no model of text" generate "$tmp/cnn"
+check "a prompt without an end" says 2 "/dev/zero is longer than 67108864 bytes, the most that is read as one text" \
+    generate "$tmp/gpt" --prompt-file /dev/zero
 check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" generate "$tmp/gpt" --stop ''
 
 # ---- export, and back in ----
@@ -150,6 +152,13 @@ check "--init of nothing" says 2 "--init: none: cannot be opened: No such file o
     train --model cnn --data "$images" $small --init "$tmp/none"
 check "export to where nothing can be" says 2 "none/x cannot be made: No such file or directory" \
     export "$tmp/cnn" "$tmp/none/x"
+check "a graph where nothing can be" says 2 "none/x.onnx cannot be written: No such file or directory" \
+    export "$tmp/cnn" "$tmp/none/x.onnx"
+cp "$tmp/cnn/best.safetensors" "$tmp/source.safetensors"
+check "export over a checkpoint" says 2 \
+    "source.safetensors is a checkpoint, which an export would replace: name another file" \
+    export "$tmp/cnn" "$tmp/source.safetensors"
+check "which stays" cmp "$tmp/cnn/best.safetensors" "$tmp/source.safetensors"
 head -c 2000 "$tmp/cnn/best.safetensors" >"$tmp/cut.safetensors"
 check "a file that is cut" not run eval "$tmp/cut.safetensors"
 printf x | dd of="$tmp/cnn/best.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
