@@ -153,13 +153,14 @@ const train_model train_models[] = {
      make_fcn},
     {0}};
 
-const train_model *train_model_of(const train_options *o, gs_task task)
+const train_model *train_model_of(const train_options *o, const gs_data_info *data)
 {
     const train_model *m = &train_models[o->model > 0 ? o->model - 1 : 0];
-    while (o->model == 0 && m->task != task)
+    while (o->model == 0 && m->task != data->task)
         m++;
-    /* of two that fit images the one that sees them as such */
-    return o->model == 0 && task == GS_TASK_CLASSES ? &train_models[1] : m;
+    /* images are seen as such; what is smaller than a cnn takes, or rows of features, are not */
+    const bool image = data->task == GS_TASK_CLASSES && data->height >= 8 && data->width >= 8;
+    return o->model == 0 && image ? &train_models[1] : m;
 }
 
 void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,

@@ -118,6 +118,8 @@ static int check_model(const train_job *j)
             o->augment);
     if (o->augment && j->info->task == GS_TASK_TOKENS)
         return cli_fail("--augment is for images, and %.100s is tokens", j->info->name);
+    if (o->augment && j->info->height == 1)
+        return cli_fail("--augment is for images, and %.100s is rows of numbers", j->info->name);
     size_t widths[64];
     if (o->hidden && train_mlp_sizes(widths, 32, j->info, o->hidden) < 0)
         return cli_fail("--hidden needs widths such as 256,128, not '%.60s'", o->hidden);
@@ -208,7 +210,7 @@ static int resolve(train_job *j)
     static char name[TRAIN_LINE];
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
     train_options *o = &j->o;
-    j->kind = train_model_of(o, j->info->task);
+    j->kind = train_model_of(o, j->info);
     int code = check_model(j);
     if (code != CLI_GO)
         return code;

@@ -107,7 +107,7 @@ typedef struct train_model {
 
 extern const train_model train_models[];
 /* The model that was asked for, or the one for the task. */
-const train_model *train_model_of(const train_options *o, gs_task task);
+const train_model *train_model_of(const train_options *o, const gs_data_info *data);
 /* "cnn 28x28x1 filters=16 classes=10": two models with one line have the same weights. */
 void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,
                       const train_options *o);

@@ -1,5 +1,6 @@
 /* CSV: a row per item, numbers and one column of classes: the one that the first line calls label,
- * class, target or y, or else the last. Classes are numbers from 0 on, or any words. */
+ * class, target or y, or else the last. Classes are numbers from 0 on, or any words. Without labels
+ * that column is not read, and need not be there. */
 #include "io/lines.h"
 #include "train/data_images.h"
 
@@ -16,8 +17,9 @@ typedef struct table {
     size_t text_room;
     char **fields; /* [n] of the line */
     size_t n, room;
-    size_t columns, label; /* of every line */
-    double *values;        /* [rows][columns - 1] */
+    size_t columns, label; /* of every line; label == columns: there is none */
+    size_t alone;          /* so many columns are numbers alone; 0: there are labels */
+    double *values;        /* [rows][columns without the label] */
     size_t rows, value_room, n_values;
     char **classes; /* [rows] */
     size_t class_room;
@@ -70,15 +72,16 @@ static bool take_titles(table *t)
     static const char *const names[] = {"label", "class", "target", "y", "Label", "Class"};
     bool titles = false;
     double x;
+    const size_t last = t->n == t->alone ? t->n : t->n - 1;
     t->columns = t->n;
-    t->label = t->n - 1;
+    t->label = last;
     for (size_t i = 0; i < t->n; i++) {
-        titles |= i + 1 < t->n && !is_number(&x, t->fields[i]);
+        titles |= i < last && !is_number(&x, t->fields[i]);
         for (size_t k = 0; k < GSI_COUNT(names); k++)
             if (strcmp(t->fields[i], names[k]) == 0)
                 t->label = i;
     }
-    return titles || t->label + 1 < t->n;
+    return titles || t->label < last;
 }
 
 static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
@@ -97,8 +100,8 @@ static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
                                   t->fields[i]);
         t->n_values++;
     }
-    const char *class = t->fields[t->label];
-    if (!*class)
+    const char *class = t->alone ? "" : t->fields[t->label];
+    if (!*class && !t->alone)
         return gsi_lines_fail(l, error, GS_EFORMAT, "field %zu, the class, is empty", t->label + 1);
     t->classes[t->rows] = gsi_copy_text(t->heap, class, strlen(class));
     if (!t->classes[t->rows])
@@ -119,7 +122,7 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
             continue;
         if (!cut(t, &l))
             status = gsi_lines_fail(&l, error, GS_ENOMEM, "there is no memory for its fields");
-        else if (t->columns == 0 && t->n < 2)
+        else if (t->columns == 0 && t->n < 2 && t->alone != 1)
             status = gsi_lines_fail(&l, error, GS_EFORMAT, "has one column, and 2 are needed");
         else if (t->columns > 0 || !take_titles(t))
             status = add_row(t, &l, error);
@@ -163,21 +166,24 @@ static gs_status set_classes(gs_data *data, table *t, int32_t *to, gs_error *err
 static gs_status take(gs_data *data, const gs_data_config *config, table *t, gs_error *error)
 {
     gsi_images *m = data->state;
-    const size_t shape[] = {t->rows, t->columns - 1};
+    const size_t shape[] = {t->rows, t->columns - (t->label < t->columns)};
     gsi_idx *x = &m->x[GS_SPLIT_TRAIN], *y = &m->y[GS_SPLIT_TRAIN];
     gs_status status = gsi_idx_new(x, config->name, "f8", 2, shape, &data->heap, error);
-    if (status == GS_OK)
-        status = gsi_idx_new(y, config->name, "i4", 1, shape, &data->heap, error);
     if (status != GS_OK)
         return status;
     memcpy(x->data, t->values, t->n_values * sizeof *t->values);
+    if (t->alone)
+        return gsi_images_alone(data, error);
+    status = gsi_idx_new(y, config->name, "i4", 1, shape, &data->heap, error);
+    if (status != GS_OK)
+        return status;
     status = set_classes(data, t, y->data, error);
     return status == GS_OK ? gsi_images_set(data, config, error) : status;
 }
 
 static gs_status open_csv(gs_data *data, const gs_data_config *config, gs_error *error)
 {
-    table t = {.heap = &data->heap};
+    table t = {.heap = &data->heap, .alone = config->unlabelled ? data->like->width : 0};
     const gs_alloc hook = data->heap.hook;
     gs_status status = read_lines(&t, config->name, &hook, error);
     if (status == GS_OK)
@@ -199,6 +205,7 @@ static bool fits(const gsi_place *place)
 
 const gsi_kind gsi_csv_set = {.fits = fits,
                               .state = sizeof(gsi_images),
+                              .unlabelled = true,
                               .open = open_csv,
                               .read = gsi_images_read,
                               .close = gsi_images_close};

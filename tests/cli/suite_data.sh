@@ -83,6 +83,13 @@ check "images and masks" "$gs" train --data "$tmp/seg" --filters 4 --steps 30 --
 check "classes of pixels" sh -c "'$gs' eval '$tmp/seg-run' --split all | grep -q '^mean IoU'"
 check "a CSV" "$gs" train --model mlp --hidden 8 --data "$tmp/rows.csv" --steps 200 --lr 0.02 $small --checkpoint "$tmp/csv-run"
 check "is learnt" sh -c "'$gs' eval '$tmp/csv-run' --split all | awk '/^accuracy/ { good = \$2 + 0 > 95 } END { exit !good }'"
+check "predict of its rows" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/rows.csv' >'$tmp/labelled'"
+check "one for each" test "$(wc -l <"$tmp/labelled")" = "$(wc -l <"$tmp/rows.csv")"
+cut -d, -f1,2 "$tmp/rows.csv" >"$tmp/bare.csv"
+check "the same without labels" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/bare.csv' | cmp - '$tmp/labelled'"
+sed 1d "$tmp/bare.csv" >"$tmp/numbers.csv"
+check "and without titles" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/numbers.csv' | cmp - '$tmp/labelled'"
+check "a CSV without --model: an mlp" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^model *mlp 1x2x1'"
 check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 $small
 
 # ---- what is refused ----
@@ -90,6 +97,12 @@ check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2
 check "--resize of what has no files of images" says \
     "--data: arrays: keeps its size: only images of a folder are scaled" train --data "$tmp/arrays" --resize 8x8
 check "--augment of text" says "--augment is for images, and self is tokens" train --model gpt --data self --augment flip
+check "--augment of rows" says "--augment is for images, and rows.csv is rows of numbers" \
+    train --data "$tmp/rows.csv" --augment flip
+cut -d, -f1 "$tmp/rows.csv" >"$tmp/one.csv"
+check "predict, rows that are too short" says "one.csv:1: has one column, and 2 are needed" predict "$tmp/csv-run" "$tmp/one.csv"
+check "predict, text for a model of images" says "tests/cli/suite_data.sh: is not a file or folder of images, NumPy or CSV" \
+    predict "$tmp/a" tests/cli/suite_data.sh
 check "--augment beyond the image" says "kinds: images of 16 x 16 cannot be moved by 16 pixels" \
     train --data "$tmp/kinds" --model cnn --augment crop:16
 rm "$tmp/seg/masks/07.png"
