@@ -90,10 +90,11 @@ static void say_headline_alone(FILE *f, const verdict *v)
     else if (!v->has_losses)
         fprintf(f, "%s applied all of its %zu steps", g->label, g->steps);
     else if (!g->is_half)
-        fprintf(f, "%s ended at a %s of %s", g->label, loss_name(v), report_number(loss, g->loss));
-    else if (isnan(g->underflow))
-        fprintf(f, "%s ended at a %s of %s; its underflow was not measured", g->label, loss_name(v),
+        fprintf(f, "%s %s at a %s of %s", g->label, came_to(g), loss_name(v),
                 report_number(loss, g->loss));
+    else if (isnan(g->underflow))
+        fprintf(f, "%s %s at a %s of %s; its underflow was not measured", g->label, came_to(g),
+                loss_name(v), report_number(loss, g->loss));
     else if (g->underflow < verdict_some)
         fprintf(f, "%s had next to no underflow: %s of its non-zero gradients became zero",
                 g->label, report_percent(share, g->underflow));
@@ -102,13 +103,34 @@ static void say_headline_alone(FILE *f, const verdict *v)
                 report_percent(share, g->underflow));
 }
 
+/* None is much worse than the reference. "No difference" is said where none is ruled out by loss. */
+static void say_headline_close(FILE *f, const verdict *v)
+{
+    const group *best = v->reference;
+    double most = 1, off = 0.0001;
+    char share[32];
+    for (size_t i = 0; i < v->n; i++) {
+        const group *g = &v->at[i];
+        best = g->steps > 0 && g->ratio < best->ratio ? g : best;
+        most = fmax(most, g->ratio);
+        off = fmax(off, fabs(g->ratio - 1));
+    }
+    if (off < verdict_worse) {
+        fprintf(f, "%s came within %s of %s",
+                most > best->ratio * (1 + v->noise) ? "All" : "It made no difference: all",
+                report_percent(share, off), v->reference->label);
+    } else {
+        fprintf(f, "%s %s at ", best->label, came_to(best));
+        verdict_say_ratio(f, v, best->ratio);
+    }
+}
+
 static void say_headline(FILE *f, const verdict *v)
 {
     size_t steps = 0;
     for (size_t i = 0; i < v->n; i++)
         steps += v->at[i].steps;
     const group *worst = worst_of(v);
-    char share[32];
     if (steps == 0) {
         fputs("No step has been logged yet", f);
     } else if (!v->reference || !worst) {
@@ -116,12 +138,9 @@ static void say_headline(FILE *f, const verdict *v)
     } else if (group_failed(worst)) {
         say_failure(f, worst, worst->worst);
     } else if (worst->ratio < 1 + verdict_worse) {
-        double most = 0;
-        for (size_t i = 0; i < v->n; i++)
-            most = fmax(most, fabs(v->at[i].ratio - 1));
-        fprintf(f, "It made no difference: all came within %s of %s",
-                report_percent(share, fmax(most, 0.0001)), v->reference->label);
+        say_headline_close(f, v);
     } else {
+        char share[32];
         if (worst->underflow >= verdict_much)
             fprintf(f, "%s had %s of its non-zero gradients underflow to zero and %s at ",
                     worst->label, report_percent(share, worst->underflow), came_to(worst));
@@ -197,7 +216,9 @@ static void say_underflow(FILE *f, const verdict *v)
                 rest > 0 ? "at most " : "none", rest > 0 ? report_percent(share, rest) : "");
     for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
         if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow))
-            fprintf(f, "%s\tnot known: it ran without telemetry.\n", v->at[i].label);
+            fprintf(f, "%s\tnot known: %s.\n", v->at[i].label,
+                    v->at[i].skipped > 0 ? "no step that it applied has telemetry"
+                                         : "it ran without telemetry");
     free(done);
 }
 

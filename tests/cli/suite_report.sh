@@ -70,6 +70,17 @@ check "dashes tell the runs apart" has '.d1.line{stroke-dasharray'
 log same -v name="fp16 none" -v precision=fp16 -v underflow=0.0002 -v loss=0.1001
 check "two that are alike" page fp32 same
 check "it says so" says "It made no difference: all came within 0.1% of fp32"
+awk '/"step":21,/ { exit } 1' "$tmp/fp32.jsonl" >"$tmp/half.jsonl"
+check "one alone, half way" page half
+check "stands, and has not ended" says "fp32 stands at a validation loss of"
+log near -v name="bf16 guard" -v precision=bf16 -v scaler=guard -v loss=0.098
+check "two percent, with one seed" page fp32 near
+check "are no equality" says "All came within 2% of fp32"
+check "for they decide" says "Ruled out by loss: fp32"
+log better -v name="bf16 guard" -v precision=bf16 -v scaler=guard -v loss=0.05
+check "half of the loss of fp32" page fp32 better same
+check "is a difference" says "bf16 guard ended at a loss 50% below that of fp32"
+check "and no equality" not says "It made no difference"
 awk '/"step":21,/ { exit } 1' "$tmp/same.jsonl" >"$tmp/half.jsonl"
 check "one that is half way" page fp32 half
 check "is compared at the same step" says "It made no difference: all came within 0.1% of fp32"
@@ -100,6 +111,9 @@ log stuck -v name="fp16 static:1e15" -v precision=fp16 -v scaler=static:1e15 -v 
 check "nothing was applied" page fp32 stuck
 check "is the headline" says "fp16 static:1e15 failed: all of its 40 steps were skipped, from step 1 on"
 check "and no choice" says "Ruled out by failure: fp16 static:1e15"
+sed 's/"underflow":[0-9.e-]*/"underflow":null/' "$tmp/stuck.jsonl" >"$tmp/blind.jsonl"
+check "its underflow" page fp32 none blind
+check "is not known, telemetry or not" says "fp16 static:1e15 not known: no step that it applied has telemetry"
 check "alone" page stuck
 check "a scale that moves" says "A scale that moves"
 
