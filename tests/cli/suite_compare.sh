@@ -163,7 +163,7 @@ wait_for()
     return 1
 }
 
-begin "$tmp/d" 300
+begin "$tmp/d" 3000
 check "a run begins" wait_for "$tmp/d/fp16-none-seed-1.jsonl"
 kill -9 $(child)
 wait $compare
@@ -182,10 +182,10 @@ check "it says where" has '^fp32: interrupted after step [0-9]+'
 check "and what was not begun" has '^2 runs were not begun'
 check "no child is left" test -z "$(child)"
 
-check "--resume does the rest" compares 0 --config "$tmp/small.conf" --output "$tmp/d" --steps 300 \
+check "--resume does the rest" compares 0 --config "$tmp/small.conf" --output "$tmp/d" --steps 3000 \
     --runs fp32,fp16:none,bf16 --resume
 check "and nothing else" test "$(cut -d: -f1 "$tmp/err")" = "fp16 none"
-check "--resume of another job" compares 2 --config "$tmp/small.conf" --output "$tmp/d" --steps 301 \
+check "--resume of another job" compares 2 --config "$tmp/small.conf" --output "$tmp/d" --steps 3001 \
     --runs fp32,fp16:none,bf16 --resume
 check "is refused" grep -qx "gradscale: --resume: $tmp/d/job.conf is of a job with other options" \
     "$tmp/err"
