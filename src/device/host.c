@@ -29,7 +29,8 @@ static gs_status host_list(gs_device_info *list, size_t room, size_t *n,
 static gs_status host_open(gs_device *d, const gs_device_config *config, gs_error *error)
 {
     size_t n;
-    memcpy(d->info.kernels, "loops", 6);
+    if (config->index > 0)
+        return gsi_fail(error, GS_ERANGE, "there is no host device %u: there is 1", config->index);
     (void)host_list(&d->info, 1, &n, config, error);
     memcpy(d->info.kernels, "loops", 6);
     return GS_OK;

@@ -12,6 +12,8 @@ check "equal bits on the host" says '^equal bits with libgradscale: 7 of 7' "$gs
 check "a library that is not there" code 2 "$gs" device --test --kind cuda --library libno_such.so.1
 check "which is named" grep -q '^gradscale: libno_such.so.1 cannot be opened' "$tmp/out"
 check "a device that is not there" code 2 "$gs" device --test --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --index 9
+check "nor on the host" code 2 "$gs" device --test --index 9
+check "which is said" grep -qx 'gradscale: there is no host device 9: there is 1' "$tmp/out"
 check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device --size 256K --rounds 1
 
 # ---- OpenCL, by the program's cache ----
