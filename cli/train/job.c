@@ -278,7 +278,8 @@ static int open_log(train_job *j, const char *checkpoint)
     return status == GS_OK ? CLI_GO : fail_opening(j, status, &error);
 }
 
-/* The options, before the first step: --resume finds them where there is no checkpoint yet. */
+/* The options, before there is a log: --resume finds them where there is no checkpoint yet, and a
+ * run that is killed with a log alone could neither be resumed nor begun again. */
 static int write_config(const train_job *j)
 {
     char path[4096];
@@ -295,9 +296,11 @@ int train_job_write(train_job *j, const char *checkpoint)
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
     int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    if (code == CLI_GO && o->checkpoint)
+        code = write_config(j);
     if (code == CLI_GO && (o->log || o->csv || o->tensorboard))
         code = open_log(j, checkpoint);
-    return code == CLI_GO && o->checkpoint ? write_config(j) : code;
+    return code;
 }
 
 void train_job_close(train_job *j)

@@ -85,9 +85,6 @@ void train_log_end(train_job *j, train_result *r)
 {
     gs_log_pair phases[TRAIN_PHASES];
     const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
-    uint64_t skipped = 0;
-    for (int i = 0; i < GS_REASON_COUNT; i++)
-        skipped += c->skipped[i];
     for (int i = 0; i < TRAIN_PHASES; i++)
         phases[i] = (gs_log_pair){.key = train_phase_names[i], .number = r->phases[i]};
     const gs_log_end end = {.step = j->about.step,
@@ -95,7 +92,7 @@ void train_log_end(train_job *j, train_result *r)
                             .loss = r->loss,
                             .accuracy = r->accuracy,
                             .applied = c->applied,
-                            .skipped = skipped,
+                            .skipped = train_skipped(j),
                             .retried = c->retried,
                             .status = train_ending_name(r->ending),
                             .phases = {phases, TRAIN_PHASES}};

@@ -148,7 +148,6 @@ static int take_step(train_job *j, train_result *r)
     r->sent += row.sent;
     r->scale = row.scale;
     r->loss = row.loss;
-    r->applied += row.report.verdict.action == GS_APPLY;
     if (row.report.verdict.action != GS_APPLY && r->first_skip == 0)
         r->first_skip = j->about.step;
     if (!isfinite(row.loss) && r->first_bad == 0)
@@ -202,23 +201,24 @@ static int between_steps(train_job *j, train_result *r, int signal)
     return busy ? ranks_first_error(code, NULL) : code;
 }
 
-/* A run that came to its last step may have come to nothing. CLI_GO, or the exit code. */
+/* A run that came to its last step may have come to nothing. CLI_GO, or the exit code. Steps count
+ * that were taken before a resume, too: one that is left and skipped says nothing of the others. */
 static int judge_end(const train_job *j, train_result *r)
 {
-    const uint64_t steps = j->about.step - r->first;
-    const unsigned long long applied = r->applied, all = steps;
+    const unsigned long long applied = gs_trainer_scaler(j->trainer)->counters.applied,
+                             all = applied + train_skipped(j);
     char why[64] = "";
-    if (steps == 0)
-        return CLI_GO;
-    if (r->first_bad > 0)
-        snprintf(why, sizeof why, ", first at step %llu", (unsigned long long)r->first_bad);
-    if (r->applied < steps && r->applied * 10 < steps) {
+    if (applied < all && applied * 10 < all) {
         r->ending = TRAIN_STUCK;
-        return cli_failed("the run came to nothing: %llu of %llu steps were applied, the first was "
-                          "skipped at step %llu",
-                          applied, all, (unsigned long long)r->first_skip);
+        if (r->first == 0)
+            snprintf(why, sizeof why, ", the first was skipped at step %llu",
+                     (unsigned long long)r->first_skip);
+        return cli_failed("the run came to nothing: %llu of %llu steps were applied%s", applied,
+                          all, why);
     }
-    if (!isfinite(r->loss)) {
+    if (j->about.step > r->first && !isfinite(r->loss)) {
+        if (r->first_bad > 0)
+            snprintf(why, sizeof why, ", first at step %llu", (unsigned long long)r->first_bad);
         r->ending = TRAIN_DIVERGED;
         return cli_failed("the run came to nothing: the loss is not finite%s", why);
     }

@@ -189,7 +189,6 @@ typedef struct train_best {
 typedef struct train_result {
     train_ending ending;
     uint64_t first;                 /* step before the first */
-    uint64_t applied;               /* steps, by this process */
     uint64_t first_skip, first_bad; /* steps: skipped; with a loss that is not finite; 0: none */
     double loss, accuracy;          /* of the last validation; else the last step's, and NaN */
     double shown, pace;             /* loss and seconds per item, smoothed for the eye */
@@ -238,6 +237,7 @@ bool train_valid_possible(const train_job *j);
 /* ---- what people see ---- */
 
 void train_show_heading(const train_job *j);
+uint64_t train_skipped(const train_job *j); /* steps, those before a resume too */
 void train_show_progress(const train_job *j, const train_result *r, const gs_log_step *step);
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best);
 void train_show_summary(const train_job *j, const train_result *r);

@@ -91,7 +91,7 @@ void train_show_heading(const train_job *j)
 
 /* ---- progress ---- */
 
-static uint64_t skipped_of(const train_job *j)
+uint64_t train_skipped(const train_job *j)
 {
     const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
     uint64_t sum = 0;
@@ -112,7 +112,7 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
     if (!bar && time - last < interval)
         return;
     last = time;
-    const unsigned long long n = step->step, all = j->o.steps, skipped = skipped_of(j);
+    const unsigned long long n = step->step, all = j->o.steps, skipped = train_skipped(j);
     scale_text(scale, step->scale);
     if (bar)
         cli_progress((double)(n - r->first), (double)(all - r->first),
@@ -154,7 +154,7 @@ void train_show_summary(const train_job *j, const train_result *r)
                j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
                (unsigned long long)j->about.best_step);
     printf("\nsteps      %llu applied, %llu skipped, %llu retried; the scale is %s\n",
-           (unsigned long long)c->applied, (unsigned long long)skipped_of(j),
+           (unsigned long long)c->applied, (unsigned long long)train_skipped(j),
            (unsigned long long)c->retried,
            scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
     const double stepping = r->seconds - r->phases[TRAIN_VALID];

@@ -155,7 +155,7 @@ check "a setting's value" refuses "--set: lr=fast: lr must be a number" $mlp --s
 check "a setting without one" refuses "--set: 'lr' is not key=value" $mlp --set lr
 check "images of 1 pixel" refuses \
     "a cnn takes images of 8 by 8 to 65536 by 65536 with 1 to 65536 channels, not 1 by 1 with 1" \
-    --data "$tmp/dot-images-idx3-ubyte" --labels "$tmp/small-labels-idx1-ubyte" $small
+    --model cnn --data "$tmp/dot-images-idx3-ubyte" --labels "$tmp/small-labels-idx1-ubyte" $small
 check "one filter" refuses "a cnn has 2 to 65536 filters and 2 to 2^24 classes, not 1 and 10" --data "$images" \
     --filters 1 $small
 check "a schedule" refuses "--schedule: schedule=sine: constant, linear, .. exist" $mlp --schedule sine
@@ -357,6 +357,19 @@ check "a run to stop early" train_in early $mlp --lr 0 --steps 50 --valid-every 
 check "stays stopped" train_in early --resume --checkpoint run --quiet
 check "at its step" test "$(ls "$tmp/early/run" | grep step | tail -n 1)" = step-00000008.safetensors
 
+# A log that nobody reads holds the run where it opens it: its options are there already.
+early_options()
+{
+    mkfifo "$tmp/pipe"
+    "$gs" train $mlp --steps 2 --quiet --log "$tmp/pipe" --checkpoint "$tmp/held" </dev/null &
+    for i in $(seq 100); do
+        [ -s "$tmp/held/job.conf" ] && break
+        sleep 0.05
+    done
+    kill -9 $! && ! wait $! && [ -s "$tmp/held/job.conf" ]
+}
+check "options before the log" early_options
+
 # kill -9 at random moments: there is always a checkpoint once there was one, and the end is the same.
 # Leaks are looked for in the last run alone: a search whose process is killed complains.
 kills=200
@@ -443,6 +456,12 @@ check "every step is skipped" exits 1 $mlp --steps 20 --scaler static:1e15 --log
 check "it says so" grep -qx 'gradscale: the run came to nothing: 0 of 20 steps were applied, the first was skipped at step 1' "$tmp/err"
 check "in its summary" grep -q '^stuck      at step 20 of 20' "$tmp/out"
 check "in its log" grep -q '"status":"stuck"' "$tmp/stuck.jsonl"
+check "with a checkpoint" exits 1 $mlp --steps 20 --scaler static:1e15 --quiet --checkpoint "$tmp/stuck"
+check "--resume, at its end" exits 1 --resume --checkpoint "$tmp/stuck"
+check "says so again" grep -qx 'gradscale: the run came to nothing: 0 of 20 steps were applied' "$tmp/err"
+check "20 good steps" exits 0 $mlp --steps 20 --set interval=20 --set growth=1e20 --quiet --checkpoint "$tmp/last"
+check "--resume: one is left, and skipped" exits 0 --resume --checkpoint "$tmp/last" --steps 21
+check "it is" grep -q '^steps      20 applied, 1 skipped' "$tmp/out"
 check "a loss that is not finite" exits 1 $mlp --steps 20 --precision fp32 --scaler none --optimizer sgd --lr 1e6 --clip 0 \
     --log "$tmp/nan.jsonl" --valid-every 5
 check "it says so" grep -qE '^gradscale: the run came to nothing: the loss is not finite, first at step [0-9]+$' "$tmp/err"
