@@ -5,7 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const units[] = {"images", "tokens", "images"}; /* by task */
+/* What is counted, in words. */
+static const char *unit_of(const train_job *j)
+{
+    return j->info->task == GS_TASK_TOKENS ? "tokens" : j->info->height == 1 ? "rows" : "images";
+}
 
 static const char *time_text(char text[48], double seconds)
 {
@@ -52,8 +56,8 @@ static void print_job(const train_job *j)
         snprintf(epochs, sizeof epochs, ", %.3g epochs", (double)o->steps / (double)j->epoch_steps);
     cli_print("model      %s, %llu weights\n", j->line,
               (unsigned long long)train_job_parameters(j));
-    cli_print("data       %.200s: %s%s to train on\n", j->info->name, train,
-              j->info->time ? " pieces of text" : " images");
+    cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
+              j->info->time ? "pieces of text" : unit_of(j));
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
@@ -120,7 +124,7 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
                      skipped, 1 / r->pace);
     else
         fprintf(stderr, "step %llu of %llu: loss %.4f, scale %s, %llu skipped, %.0f %s/s\n", n, all,
-                r->shown, scale, skipped, 1 / r->pace, units[j->info->task]);
+                r->shown, scale, skipped, 1 / r->pace, unit_of(j));
 }
 
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best)
@@ -160,7 +164,7 @@ void train_show_summary(const train_job *j, const train_result *r)
     const double stepping = r->seconds - r->phases[TRAIN_VALID];
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms per step; %s in all\n", (double)r->items / stepping,
-               units[j->info->task], 1e3 * stepping / (double)steps, time_text(took, r->seconds));
+               unit_of(j), 1e3 * stepping / (double)steps, time_text(took, r->seconds));
     if (j->comm.size > 1 && steps > 0)
         printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
                bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);

@@ -137,17 +137,25 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
 
 /* ---- classes ---- */
 
-/* Whole numbers from 0 on stay numbers; else the words in order are the classes. */
+/* Whole numbers from 0 on stay numbers; else the words in order are the classes. Other numbers are
+ * values to be predicted, of which each would be a class of its own. */
 static gs_status set_classes(gs_data *data, table *t, int32_t *to, gs_error *error)
 {
-    bool numbers = true;
+    bool numbers = true, words = false;
+    const char *broken = NULL;
     for (size_t i = 0; i < t->rows; i++) {
         double x = -1;
-        numbers = is_number(&x, t->classes[i]) && x >= 0 && x < 1 << 24 && x == floor(x);
-        if (!numbers)
-            break;
-        to[i] = (int32_t)x;
+        const bool is = is_number(&x, t->classes[i]);
+        words |= !is;
+        broken = is && x != floor(x) ? t->classes[i] : broken;
+        numbers &= is && x >= 0 && x < 1 << 24 && x == floor(x);
+        to[i] = numbers ? (int32_t)x : 0;
     }
+    if (broken && !words)
+        return gsi_fail(error, GS_EFORMAT,
+                        "%s: column %zu has values such as %.40s, and classes are learnt: whole "
+                        "numbers or words",
+                        data->name, t->label + 1, broken);
     if (numbers && !(data->like && data->like->labels))
         return GS_OK;
     const char **names = gsi_new(&data->heap, t->rows * sizeof *names);

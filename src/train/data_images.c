@@ -208,6 +208,9 @@ gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *
     set_sizes(data);
     m->labels = y->count / y->shape[0];
     info->task = y->rank == 1 ? GS_TASK_CLASSES : GS_TASK_PIXELS;
+    if (!info->labels && most >= 1 << 16 && most >= (double)x->shape[0])
+        return gsi_fail(error, GS_ERANGE, "%s: has a class %.0f, and %zu items", y->path, most,
+                        x->shape[0]);
     if (!info->labels)
         info->classes = most < 1 ? 2 : (size_t)most + 1;
     else if (most >= (double)info->classes)

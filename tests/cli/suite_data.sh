@@ -89,6 +89,7 @@ cut -d, -f1,2 "$tmp/rows.csv" >"$tmp/bare.csv"
 check "the same without labels" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/bare.csv' | cmp - '$tmp/labelled'"
 sed 1d "$tmp/bare.csv" >"$tmp/numbers.csv"
 check "and without titles" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/numbers.csv' | cmp - '$tmp/labelled'"
+check "rows are called so" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^data .* rows to train on'"
 check "a CSV without --model: an mlp" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^model *mlp 1x2x1'"
 check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 $small
 
@@ -100,6 +101,11 @@ check "--augment of text" says "--augment is for images, and self is tokens" tra
 check "--augment of rows" says "--augment is for images, and rows.csv is rows of numbers" \
     train --data "$tmp/rows.csv" --augment flip
 cut -d, -f1 "$tmp/rows.csv" >"$tmp/one.csv"
+printf 'a,price\n1,2.5\n2,3\n' >"$tmp/values.csv"
+check "values that are no classes" says "--data: values.csv: column 2 has values such as 2.5, and classes are learnt: whole \
+numbers or words" train --data "$tmp/values.csv"
+printf 'a,label\n1,9999999\n2,3\n' >"$tmp/ids.csv"
+check "numbers that are no classes" says "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
 check "predict, rows that are too short" says "one.csv:1: has one column, and 2 are needed" predict "$tmp/csv-run" "$tmp/one.csv"
 check "predict, text for a model of images" says "tests/cli/suite_data.sh: is not a file or folder of images, NumPy or CSV" \
     predict "$tmp/a" tests/cli/suite_data.sh
