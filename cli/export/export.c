@@ -17,10 +17,11 @@ static bool ends_with(const char *text, const char *end)
 static int export_safetensors(const char *path, const use_model *u)
 {
     gs_error error = {0};
+    const int why = train_check_file(path);
+    if (why != 0)
+        return cli_fail("%.120s cannot be written: %s", path, strerror(why));
     const gs_status status = gs_infer_export(path, u->infer, &error);
-    return status == GS_OK    ? CLI_GO
-           : status == GS_EIO ? cli_fail("%s", error.text)
-                              : cli_fail_status(status, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
 /* As transformers' GPT2LMHeadModel.from_pretrained reads it. */

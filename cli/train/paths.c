@@ -88,7 +88,7 @@ static bool is_run_folder(const char *folder)
     return m > 0 && n == m && memcmp(folder, run_folder, n) == 0;
 }
 
-static int check_file(const char *path)
+int train_check_file(const char *path)
 {
     struct stat about;
     char folder[PATH];
@@ -112,10 +112,10 @@ int train_check_paths(const train_options *o)
 {
     const struct {
         const char *option, *path;
-        int (*check)(const char *path);           /* NULL: it is read */
-    } all[] = {{"report", o->report, check_file}, /* first: --log may have been made of it */
-               {"log", o->log, check_file},
-               {"csv", o->csv, check_file},
+        int (*check)(const char *path);                 /* NULL: it is read */
+    } all[] = {{"report", o->report, train_check_file}, /* first: --log may have been made of it */
+               {"log", o->log, train_check_file},
+               {"csv", o->csv, train_check_file},
                {"tensorboard", o->tensorboard, check_new_folder},
                {"checkpoint", o->checkpoint, check_new_folder},
                {"data", o->data, NULL},
@@ -127,7 +127,7 @@ int train_check_paths(const train_options *o)
     for (size_t i = 0; i < n; i++) {
         if (!all[i].path || !all[i].check)
             continue;
-        for (size_t k = i + 1; all[i].check == check_file && k < n; k++)
+        for (size_t k = i + 1; all[i].check == train_check_file && k < n; k++)
             if (all[k].path && is_same(all[i].path, all[k].path))
                 return cli_fail("--%s and --%s are the same file", all[i].option, all[k].option);
         const int why = all[i].check(all[i].path);

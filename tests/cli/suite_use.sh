@@ -154,6 +154,20 @@ check "export to where nothing can be" says 2 "none/x cannot be made: No such fi
     export "$tmp/cnn" "$tmp/none/x"
 check "a graph where nothing can be" says 2 "none/x.onnx cannot be written: No such file or directory" \
     export "$tmp/cnn" "$tmp/none/x.onnx"
+check "weights where nothing can be" says 2 "none/x.safetensors cannot be written: No such file or directory" \
+    export "$tmp/cnn" "$tmp/none/x.safetensors"
+# what a full disk does, by a limit: the program's own failure, and no part of a file
+full()
+{
+    (
+        trap '' 25 # SIGXFSZ
+        ulimit -f 4
+        exec "$gs" export "$tmp/cnn" "$tmp/full.$1"
+    )
+    [ $? -eq 1 ] && [ ! -e "$tmp/full.$1" ]
+}
+check "no room for a graph" full onnx
+check "nor for weights" full safetensors
 cp "$tmp/cnn/best.safetensors" "$tmp/source.safetensors"
 check "export over a checkpoint" says 2 \
     "source.safetensors is a checkpoint, which an export would replace: name another file" \
