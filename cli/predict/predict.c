@@ -19,7 +19,19 @@ typedef struct output {
     json_writer j;
     double *p;     /* [classes] */
     size_t *order; /* [classes] */
+    bool begun;    /* the titles are out: not before there is a row */
 } output;
+
+static void put_titles(output *out)
+{
+    static const char *const titles[] = {[GS_TASK_CLASSES] = "item,rank,class,label,probability",
+                                         [GS_TASK_TOKENS] =
+                                             "item,tokens,loss,perplexity,next,next_probability",
+                                         [GS_TASK_PIXELS] = "item,class,label,share"};
+    if (!out->begun && !out->o->json)
+        puts(titles[out->u->info->task]);
+    out->begun = true;
+}
 
 /* A field of CSV, quoted where it must be (RFC 4180). */
 static void put_field(const char *text)
@@ -144,6 +156,7 @@ static int predict_images(output *out, const char *path, bool several)
             code = cli_fail_status(status, &error);
             break;
         }
+        put_titles(out);
         for (size_t i = 0; i < b.n; i++) {
             char name[4096], item[4200];
             gs_data_item_name(name, sizeof name, data, GS_SPLIT_TRAIN, at + i);
@@ -217,6 +230,7 @@ static int predict_text(output *out, const char *path, bool several)
         put_end(&out->j);
         return CLI_GO;
     }
+    put_titles(out);
     put_field(path);
     printf(",%zu,%.6f,%.4f,%zu,%.6f\n", n, loss, exp(loss), next, out->p[next]);
     return CLI_GO;
@@ -226,10 +240,6 @@ static int predict_text(output *out, const char *path, bool several)
 
 static int run(const use_model *u, const options *o, char **paths, int n)
 {
-    static const char *const titles[] = {[GS_TASK_CLASSES] = "item,rank,class,label,probability",
-                                         [GS_TASK_TOKENS] =
-                                             "item,tokens,loss,perplexity,next,next_probability",
-                                         [GS_TASK_PIXELS] = "item,class,label,share"};
     output out = {.o = o, .u = u};
     const bool text = u->info->task == GS_TASK_TOKENS;
     int code = text ? use_check_text(u) : CLI_GO;
@@ -240,8 +250,6 @@ static int run(const use_model *u, const options *o, char **paths, int n)
     if (o->json) {
         put_begin(&out.j, stdout, true);
         put_array(&out.j, NULL);
-    } else {
-        puts(titles[u->info->task]);
     }
     for (int i = 0; code == CLI_GO && i < n; i++)
         code = (text ? predict_text : predict_images)(&out, paths[i], n > 1);

@@ -262,9 +262,10 @@ static gs_status set_size(gs_data *data, const gs_data_config *config, gs_error 
     info->height = config->height ? config->height : first.height;
     info->width = config->width ? config->width : first.width;
     info->channels = first.channels == 1 ? 1 : 3;
-    if (data->like && data->like->task == GS_TASK_TOKENS)
-        return gsi_fail(error, GS_ESIZE, "%s: has images, and the model was trained on tokens",
-                        data->name);
+    const bool tokens = data->like && data->like->task == GS_TASK_TOKENS;
+    if (tokens || (data->like && data->like->height == 1)) /* pixels would be scaled to features */
+        return gsi_fail(error, GS_ESIZE, "%s: has images, and the model was trained on %s",
+                        data->name, tokens ? "tokens" : "rows of numbers");
     if (data->like) {
         info->height = data->like->height;
         info->width = data->like->width;

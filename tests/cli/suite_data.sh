@@ -106,6 +106,13 @@ check "values that are no classes" says "--data: values.csv: column 2 has values
 numbers or words" train --data "$tmp/values.csv"
 printf 'a,label\n1,9999999\n2,3\n' >"$tmp/ids.csv"
 check "numbers that are no classes" says "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
+check "predict, images for a model of rows" says "kinds: has images, and the model was trained on rows of numbers" \
+    predict "$tmp/csv-run" "$tmp/kinds"
+check "a model of text" "$gs" train --model gpt --layers 1 --width 8 --heads 1 --context 8 --steps 1 $small \
+    --data tests/cli/suite_data.sh --checkpoint "$tmp/gpt"
+check "eval, images for it" says "--data: kinds: has images, and the model was trained on tokens" \
+    eval "$tmp/gpt" --data "$tmp/kinds"
+check "prints no titles" test ! -s "$tmp/out"
 check "predict, rows that are too short" says "one.csv:1: has one column, and 2 are needed" predict "$tmp/csv-run" "$tmp/one.csv"
 check "predict, text for a model of images" says "tests/cli/suite_data.sh: is not a file or folder of images, NumPy or CSV" \
     predict "$tmp/a" tests/cli/suite_data.sh
