@@ -103,7 +103,7 @@ static void say_headline_alone(FILE *f, const verdict *v)
                 report_percent(share, g->underflow));
 }
 
-/* None is much worse than the reference. "No difference" is said where none is ruled out by loss. */
+/* None is much worse than the reference. No difference: none of them is ruled out by its loss. */
 static void say_headline_close(FILE *f, const verdict *v)
 {
     const group *best = v->reference;
