@@ -3,6 +3,7 @@
 #include "cli/train/train.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,6 +109,15 @@ static bool has_content(const char *path)
     return stat(path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
 }
 
+/* Whether nobody named the log: it is the one that --report makes. */
+static bool is_beside(const train_options *o)
+{
+    char *beside = o->report ? train_log_beside(o->report) : NULL;
+    const bool same = beside && strcmp(beside, o->log) == 0;
+    free(beside);
+    return same;
+}
+
 int train_check_paths(const train_options *o)
 {
     const struct {
@@ -136,9 +146,12 @@ int train_check_paths(const train_options *o)
                             strerror(why));
         if ((all[i].path == o->log || all[i].path == o->csv) && !o->overwrite && !o->resume &&
             !o->dry_run && has_content(all[i].path))
-            return cli_fail("--%s: %.120s is there already: name another file, or add --overwrite "
+            return cli_fail("--%s %.120s is there already: name another file, or add --overwrite "
                             "to begin it anew",
-                            all[i].option, all[i].path);
+                            all[i].path == o->csv ? "csv:"
+                            : is_beside(o)        ? "report: its log"
+                                                  : "log:",
+                            all[i].path);
     }
     return CLI_GO;
 }

@@ -196,7 +196,7 @@ static void drop_repeated(cli_list *set)
     set->count = n;
 }
 
-static char *log_beside(const char *report)
+char *train_log_beside(const char *report)
 {
     const size_t n = strlen(report);
     char *path = cli_resize(NULL, n + 8);
@@ -238,7 +238,7 @@ static int resolve(train_job *j)
     fill(&o->checkpoint_every, o->valid_every);
     fill(&o->telemetry_every, (o->steps + 99) / 100);
     if (o->report && !o->log)
-        o->log = log_beside(o->report);
+        o->log = train_log_beside(o->report);
     if (!o->name) {
         snprintf(name, sizeof name, "%s %s", precisions[o->precision], o->scaler);
         o->name = name;

@@ -72,6 +72,7 @@ int train_parse_as(const cli_spec *with, int argc, char **argv, char *checkpoint
 int train_check(const train_options *o);
 /* Whether the files of a resolved job can be written. */
 int train_check_paths(const train_options *o);
+char *train_log_beside(const char *report); /* the log that --report makes; the caller's to free */
 int train_check_file(const char *path); /* what keeps it from being written: an errno; 0: nothing */
 
 /* ---- a run that goes on ---- */

@@ -441,6 +441,10 @@ cp "$tmp/kept.jsonl" "$tmp/kept.copy"
 check "is not overwritten" refuses \
     "--log: kept.jsonl is there already: name another file, or add --overwrite to begin it anew" \
     $mlp --steps 3 --log "$tmp/kept.jsonl"
+check "a report, with its log" exits 0 $mlp --steps 3 --quiet --report "$tmp/page.html"
+check "is called by what was given" refuses \
+    "--report: its log page.jsonl is there already: name another file, or add --overwrite to begin it anew" \
+    $mlp --steps 3 --report "$tmp/page.html"
 check "nor a table" refuses \
     "--csv: kept.csv is there already: name another file, or add --overwrite to begin it anew" \
     $mlp --steps 3 --csv "$tmp/kept.csv"
