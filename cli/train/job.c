@@ -295,9 +295,13 @@ int train_job_write(train_job *j, const char *checkpoint)
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
     int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    /* A new run: before its logs, which --resume is to find its way to. One that goes on: after them,
+     * since a log that cannot be read ends it with nothing changed. */
+    if (code == CLI_GO && o->checkpoint && !o->resume)
+        code = write_config(j);
     if (code == CLI_GO && (o->log || o->csv || o->tensorboard))
         code = open_log(j, checkpoint);
-    return code == CLI_GO && o->checkpoint ? write_config(j) : code;
+    return code == CLI_GO && o->checkpoint && o->resume ? write_config(j) : code;
 }
 
 void train_job_close(train_job *j)
