@@ -15,7 +15,7 @@
 #   make amalgamation      the library as two files, in dist/
 #   make dist              a release of the last commit: build/gradscale-VERSION.tar.gz
 #   make install           [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=] [STRIP=yes: debug info apart, in .debug/]
-#   make install-lib       libgradscale alone, which needs neither zlib nor jansson
+#   make install-lib       libgradscale alone, which needs no other library
 #   make uninstall         with the same variables
 #   make man               the man pages, in build/man
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
