@@ -15,7 +15,7 @@
 #   make amalgamation      the library as two files, in dist/
 #   make dist              a release of the last commit: build/gradscale-VERSION.tar.gz
 #   make install           [DESTDIR=] [PREFIX=/usr/local] [LIBDIR=] [STRIP=yes: debug info apart, in .debug/]
-#   make install-lib       libgradscale alone, which needs neither zlib nor jansson
+#   make install-lib       libgradscale alone, which needs no other library
 #   make uninstall         with the same variables
 #   make man               the man pages, in build/man
 #   make torch             PyPI's torch in build/torch, gigabytes, for the suite of gradscale/torch.hpp
@@ -309,24 +309,27 @@ run-coverage: all suites
 	    $(sort $(SUITES)) $(filter $(addprefix tests/cli/,$(COVERED)),$(SCRIPTS))
 	@scripts/coverage.py $(BUILD)
 
-# No part of the tests' set-up: where it is not there, suite_torch skips.
+# No part of the tests' set-up: where it is not there, suite_torch skips. (What PYTHONPATH has would be taken for
+# installed.)
+PIP = env -u PYTHONPATH $@ -m pip install -q
 torch: build/torch/bin/python
 build/torch/bin/python:
-	@python3 -m venv build/torch && build/torch/bin/python -m pip install -q torch numpy || \
+	@python3 -m venv build/torch && $(PIP) torch numpy || \
 	    { rm -rf build/torch; exit 1; }
 
 # The same for what reads and writes models: transformers, onnxruntime, torchvision, tokenizers.
 oracle: build/oracle/bin/python
 build/oracle/bin/python:
-	@python3 -m venv build/oracle && build/oracle/bin/python -m pip install -q torch torchvision transformers \
+	@python3 -m venv build/oracle && $(PIP) torch torchvision transformers \
 	    tokenizers onnxruntime safetensors numpy pillow || { rm -rf build/oracle; exit 1; }
 
 bench-torch: $(PROGRAM) torch
 	@build/torch/bin/python bench/torch_step.py --program $(PROGRAM) $(BENCH_ARGS)
+
 # The same for suite_python, which makes the package and tests it. Kept outside of build/: it is large.
 python: .cache/python/bin/python
 .cache/python/bin/python: python/tests/requirements.txt
-	@python3 -m venv .cache/python && $@ -m pip install -q -r $< && touch $@ || { rm -rf .cache/python; exit 1; }
+	@python3 -m venv .cache/python && $(PIP) -r $< && touch $@ || { rm -rf .cache/python; exit 1; }
 
 mutants:
 	@scripts/deps.sh build test

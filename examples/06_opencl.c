@@ -25,7 +25,7 @@ static const char source[] = "kernel void backward(global const ushort *w, globa
                              "half *)grad);\n" /* words[0]: scale */
                              "}\n";
 
-static void stop(const char *what) { exit((fprintf(stderr, "%s\n", what), 1)); }
+static _Noreturn void stop(const char *what) { exit((fprintf(stderr, "%s\n", what), 1)); }
 
 int main(void)
 {

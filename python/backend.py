@@ -13,7 +13,7 @@ from scikit_build_core.build import (  # noqa: F401  what PEP 517 asks for
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _TREE = _HERE / "tree"
-_PARTS = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src", "cli")
+_PARTS = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src", "cli", "scripts")
 
 
 @contextlib.contextmanager

@@ -237,7 +237,7 @@ int cmd_eval(int argc, char **argv)
     const cli_option rows[] = {
         {"data", "NAME", "as of train; not given: those the model was trained on",
          CLI_STRING(&o.data)},
-        {"labels", "FILE", "the IDX labels, where they do not lie beside the images",
+        {"labels", "FILE", "the labels of IDX or npy, where they do not lie beside the images",
          CLI_STRING(&o.labels)},
         {"split", "auto|valid|train|all",
          "auto: of the data of training what was held out, of others all", CLI_CHOICE(&o.split)},

@@ -278,8 +278,7 @@ static int open_log(train_job *j, const char *checkpoint)
     return status == GS_OK ? CLI_GO : fail_opening(j, status, &error);
 }
 
-/* The options, before there is a log: --resume finds them where there is no checkpoint yet, and a
- * run that is killed with a log alone could neither be resumed nor begun again. */
+/* The options, before the first step: --resume finds them where there is no checkpoint yet. */
 static int write_config(const train_job *j)
 {
     char path[4096];
@@ -296,11 +295,13 @@ int train_job_write(train_job *j, const char *checkpoint)
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
     int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
-    if (code == CLI_GO && o->checkpoint)
+    /* A new run: before its logs, which --resume is to find its way to. One that goes on: after
+     * them, since a log that cannot be read ends it with nothing changed. */
+    if (code == CLI_GO && o->checkpoint && !o->resume)
         code = write_config(j);
     if (code == CLI_GO && (o->log || o->csv || o->tensorboard))
         code = open_log(j, checkpoint);
-    return code;
+    return code == CLI_GO && o->checkpoint && o->resume ? write_config(j) : code;
 }
 
 void train_job_close(train_job *j)

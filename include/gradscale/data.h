@@ -60,7 +60,7 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
 typedef struct gs_data_config {
     size_t size; /* sizeof(gs_data_config) */
     const char *name;
-    const char *labels; /* the IDX labels; NULL: beside the images, "labels" for "images" */
+    const char *labels; /* of IDX or npy; NULL: beside the images, "labels" for "images", y for x */
     const char *root;   /* see above */
     size_t time;        /* tokens of an item; 0: 256 */
     size_t vocabulary;  /* of token files; 0: GPT-2's 50257 */

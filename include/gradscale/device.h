@@ -1,11 +1,10 @@
 /* device.h: scan, decide and step where the gradients are, in a library of its own,
  * libgradscale_device. No word goes to the host and nothing waits:
  *
- *     gs_device_create(&device, &config, &error);          the caller's CUDA context or OpenCL
- * queue
+ *     gs_device_create(&device, &config, &error);          a context of the caller's, or ours
  *     gs_device_plan_create(&plan, device, weights, n, &settings, &error);
  *     for each batch
- *         ... forward; backward of the loss times *gs_device_plan_words(plan).scale, on `queue` ...
+ *         ... forward; backward of the loss times the first of gs_device_plan_words, on `queue` ...
  *         gs_device_step(plan, queue, &error);             three launches
  *         while (gs_device_poll(&report, plan)) ...        late, and complete
  *

@@ -36,8 +36,8 @@ typedef struct gs_exponents {
 GS_API gs_status gs_tensors_exponents(gs_context *ctx, gs_exponents *sum, const gs_tensor *list,
                                       size_t n, gs_stats *stats);
 
-/* The same for f64, which no other pass takes; on the caller's thread. bad_tensor becomes 0, amax
- * is rounded up to f32. stats may be NULL. */
+/* The same for f64, which that call does not take; on the caller's thread. bad_tensor becomes 0,
+ * amax is rounded up to f32. stats may be NULL. */
 GS_API void gs_exponents_add_f64(gs_exponents *sum, const double *src, size_t n, gs_stats *stats);
 
 GS_API void gs_exponents_merge(gs_exponents *into, const gs_exponents *from);

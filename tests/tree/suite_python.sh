@@ -26,7 +26,7 @@ else
     check "installs there" env PATH="$tmp/empty/bin:/nowhere" "$tmp/empty/bin/python" -m pip install -q --no-index --no-deps \
         "$wheel"
     check "the command" env -i "$tmp/empty/bin/gradscale" --version
-    check "needs no library but libc" sh -c "! ldd '$tmp/empty/bin/gradscale' | grep -E 'libz|libjansson'"
+    check "needs no library but libc" sh -c "! ldd '$tmp/empty/bin/gradscale' | grep -E 'libz|libjansson|libpng|libjpeg'"
     check "imports" env -i "$tmp/empty/bin/python" -c 'import gradscale; assert gradscale.Scaler().scale == 65536'
 
     site=$("$tmp/empty/bin/python" -c 'import gradscale, os; print(os.path.dirname(os.path.dirname(gradscale.__file__)))')
