@@ -153,18 +153,10 @@ begin()
     compare=$!
 }
 child() { awk -v parent="$compare" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null; }
-# Until the file has a step.
-wait_for()
-{
-    for i in $(seq 500); do
-        grep -qs '^{"step":' "$1" && return 0
-        sleep 0.02
-    done
-    return 1
-}
+has_step() { grep -qs '^{"step":' "$1"; }
 
 begin "$tmp/d" 3000
-check "a run begins" wait_for "$tmp/d/fp16-none-seed-1.jsonl"
+check "a run begins" until_true has_step "$tmp/d/fp16-none-seed-1.jsonl"
 kill -9 $(child)
 wait $compare
 check "a killed child: exit code 1" test $? -eq 1
@@ -173,7 +165,7 @@ check "its row is empty" sh -c "grep -q '^fp16 none  *-  *-  *-' '$tmp/out'"
 check "the others are there" test "$(row fp32 | grep -c %)$(row bf16 | grep -c %)" = 11
 
 begin "$tmp/e" 100000
-check "a run begins" wait_for "$tmp/e/fp32-seed-1.jsonl"
+check "a run begins" until_true has_step "$tmp/e/fp32-seed-1.jsonl"
 check "a second one" refused_here "--output $tmp/e: another comparison is writing there" --output "$tmp/e"
 kill -TERM $compare
 wait $compare
@@ -191,7 +183,7 @@ check "is refused" grep -qx "gradscale: --resume: $tmp/d/job.conf is of a job wi
     "$tmp/err"
 
 begin "$tmp/f" 100000
-check "a run begins" wait_for "$tmp/f/fp32-seed-1.jsonl"
+check "a run begins" until_true has_step "$tmp/f/fp32-seed-1.jsonl"
 orphan=$(child)
 kill -9 $compare
 wait $compare 2>/dev/null

@@ -93,7 +93,7 @@ refused() { train "$@"; equal $? 2; }
 for zero in "" --zero; do
     rm -rf "$tmp/v" "$tmp/v.jsonl"
     check "validation fails on rank 1 $zero" refused 2 $job --data "$tmp/last.bin" --context 8 --steps 4 \
-        --timeout 3 --checkpoint "$tmp/v" --log "$tmp/v.jsonl" $zero
+        --timeout 30 --checkpoint "$tmp/v" --log "$tmp/v.jsonl" $zero
     check "it says why" once "rank 1: .*token 800 is 65535"
     check "no rank waited for another" not says "not answered"
     check "half a validation is none" not grep -q '"event":"valid"' "$tmp/v.jsonl"
@@ -102,7 +102,7 @@ done
 
 for how in --dry-run "--steps 4 --zero"; do
     check "an item that one rank cannot read, $how" refused 2 $job --data "$tmp/first.bin" --context 8 \
-        --batch 4 --timeout 3 $how
+        --batch 4 --timeout 30 $how
     check "that rank says so, once" once "gradscale: .*token 3 is 65535"
     check "nothing else goes wrong" not says "not answered\|rror in"
 done
@@ -112,16 +112,14 @@ cat >"$tmp/rank.sh" <<END
 echo \$\$ >"$tmp/pid.\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}"
 exec "$program" train "\$@"
 END
+has_saved() { ls "$1" 2>/dev/null | grep -q '^step-000000[1-9]'; }
 ends_after() # SIGNAL FOLDER
 {
     rm -f "$tmp"/pid.*
-    timeout 100 mpirun -n 3 sh "$tmp/rank.sh" $job --steps 100000 --schedule constant --timeout 3 --checkpoint "$2" \
+    timeout 200 mpirun -n 3 sh "$tmp/rank.sh" $job --steps 100000 --schedule constant --timeout 5 --checkpoint "$2" \
         --checkpoint-every 5 --log "$2.jsonl" >"$tmp/out" 2>"$tmp/err" &
     job_pid=$!
-    for i in $(seq 100); do
-        ls "$2" 2>/dev/null | grep -q '^step-000000[1-9]' && break
-        sleep 0.2
-    done
+    until_true has_saved "$2"
     "$program" train --resume --checkpoint "$2" >"$tmp/second" 2>&1 # rank 0 holds the folder
     second=$?
     kill -"$1" "$(cat "$tmp/pid.1")"
@@ -134,7 +132,7 @@ ends_after() # SIGNAL FOLDER
         [ $status -ne 0 ] && [ $status -ne 124 ] && [ $took -lt 40 ]
 }
 check "a rank that hangs" ends_after STOP "$tmp/hang"
-check "is named" says "rank 1 has not answered for 3 s"
+check "is named" says "rank 1 has not answered for 5 s"
 check "a rank that is killed" ends_after KILL "$tmp/kill"
 for folder in hang kill; do
     newest=$(ls "$tmp/$folder" | sed -n 's/^step-0*\([0-9]*\)\..*/\1/p' | tail -n 1)
@@ -156,7 +154,7 @@ differs() # MESSAGE OPTIONS-OF-RANK-1 OPTION...
     message=$1 other=$2
     shift 2
     rm -rf "$tmp/d" "$tmp/d.jsonl"
-    timeout 60 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 5 --log "$tmp/d.jsonl" "$@" \
+    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 30 --log "$tmp/d.jsonl" "$@" \
         >"$tmp/out" 2>"$tmp/err"
     equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && not says "not answered"
 }
@@ -174,7 +172,7 @@ check "other data on rank 1" differs "$jobs the content of the data is content .
     "--data $tmp/other.txt" --data "$tmp/data.txt"
 check "checkpoints on rank 1 alone" differs "$jobs the folder of checkpoints is not given on rank 0 and given on rank 1" \
     "--checkpoint $tmp/d"
-agree() { rm -f "$tmp/d.jsonl"; timeout 60 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
+agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
 check "what a rank may have of its own" agree "--threads 2 --cpu ref --timeout 50 --data $tmp/copy/same.txt --name x"
 
 # A rank that never starts, and one whose disk is slow.
@@ -190,11 +188,11 @@ check "which say so" says "rank 0: not all ranks have started within 3 s"
 if can_fault; then
     cat >"$tmp/slow.sh" <<END
 [ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 0 ] || exec "$program" train "\$@"
-exec "$iofault" --root "$tmp/slow" --slow fsync:4000 -- "$program" train "\$@"
+exec "$iofault" --root "$tmp/slow" --slow fsync:6000 -- "$program" train "\$@"
 END
     mkdir -p "$tmp/slow"
-    slow() { timeout 90 mpirun -n 2 sh "$tmp/slow.sh" $job --steps 4 --timeout 2 --checkpoint "$tmp/slow/run" \
-        --checkpoint-every 2 $1 >"$tmp/out" 2>"$tmp/err"; }
+    slow() { timeout 200 mpirun -n 2 sh "$tmp/slow.sh" $job --steps 4 --timeout 4 --checkpoint "$tmp/slow/run" \
+        --checkpoint-every 4 $1 >"$tmp/out" 2>"$tmp/err"; }
     check "a slow disk is not death" slow
     check "nobody was given up" not says "not answered"
     rm -rf "$tmp/slow/run"

@@ -189,10 +189,7 @@ check "values under the pointer" grep -qE '<rect class="hit".*<title>step [0-9]+
 awk '/"step":21,/ { exit } 1' "$tmp/one.jsonl" >"$tmp/live.jsonl"
 "$program" report --live 0.2 --output "$tmp/live.html" "$tmp/live.jsonl" >"$tmp/out" &
 live=$!
-for i in $(seq 100); do
-    [ -s "$tmp/live.html" ] && break
-    sleep 0.05
-done
+until_true test -s "$tmp/live.html"
 check "a run that goes on" grep -q '<meta http-equiv="refresh" content="1"/>' "$tmp/live.html"
 check "is written again" kill -0 $live
 cp "$tmp/one.jsonl" "$tmp/live.jsonl"

@@ -109,11 +109,7 @@ begin()
 {
     "$gs" train --checkpoint run --log run/log --quiet --steps 1000000 --valid-every 0 --checkpoint-every 0 "$@" &
     first=$!
-    for i in $(seq 500); do
-        grep -qs '^{"step":' run/log && return 0
-        sleep 0.02
-    done
-    return 1
+    until_true grep -qs '^{"step":' run/log
 }
 rm -rf run
 begin $gpt

@@ -362,10 +362,7 @@ early_options()
 {
     mkfifo "$tmp/pipe"
     "$gs" train $mlp --steps 2 --quiet --log "$tmp/pipe" --checkpoint "$tmp/held" </dev/null &
-    for i in $(seq 100); do
-        [ -s "$tmp/held/job.conf" ] && break
-        sleep 0.05
-    done
+    until_true test -s "$tmp/held/job.conf"
     kill -9 $! && ! wait $! && [ -s "$tmp/held/job.conf" ]
 }
 check "options before the log" early_options

@@ -172,10 +172,7 @@ check "no folder at all" train 2 $gpt --resume --checkpoint nowhere --steps 2
 check "nothing was made" test ! -e nowhere -a -z "$(ls empty)"
 "$gs" train $gpt --steps 100000 --warmup 0 --valid-every 0 --checkpoint-every 0 --checkpoint run --log run/log --quiet &
 first=$!
-for i in $(seq 500); do
-    grep -qs '^{"step":3,' run/log && break
-    sleep 0.02
-done
+until_true grep -qs '^{"step":3,' run/log
 kill -9 $first
 wait $first 2>/dev/null
 check "killed before its first checkpoint" test -s run/job.conf -a ! -e run/step-00000001.safetensors

@@ -16,7 +16,7 @@ if [ "${GS_LONG:-0}" != 0 ]; then
 elif [ -n "${RUN:-}" ]; then
     LIMIT=${LIMIT:-900}
 else
-    LIMIT=${LIMIT:-300}
+    LIMIT=${LIMIT:-600}
 fi
 LOGS=${BUILD:?}/tests
 mkdir -p "$LOGS"

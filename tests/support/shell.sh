@@ -27,6 +27,15 @@ skip()
 }
 
 not() { ! "$@"; }
+# until_true COMMAND... : what another process is about to do; a slow machine has 100 s
+until_true()
+{
+    for i in $(seq 2000); do
+        "$@" && return 0
+        sleep 0.05
+    done
+    return 1
+}
 is_long() { [ "${GS_LONG:-0}" != 0 ]; }
 
 finish()
