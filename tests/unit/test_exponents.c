@@ -177,6 +177,39 @@ static void test_variants(void)
     }
 }
 
+/* One value of every exponent among ordinary ones: nothing but itself may betray it. */
+static void test_one_among_many(void)
+{
+    enum { MANY = 1024 };
+    static const uint32_t mantissas[] = {0, 1, 0x10000, 0x7FDFFF, 0x7FE000, 0x7FE001, 0x7FFFFF};
+    static const gs_dtype types[] = {GS_F32, GS_F16, GS_BF16};
+    static float y[MANY];
+    static uint16_t h[MANY];
+    gs_context *ref = context(~0u, 1), *best = context(0, 1), *avx2 = context(~1u, 1);
+    for (uint32_t e = 0; e < 255; e++)
+        for (size_t m = 0; m < GSI_COUNT(mantissas); m++)
+            for (size_t t = 0; t < 3; t++) {
+                const float others = e % 2 ? 0x1.8p-37f : 0x1.8p-3f;
+                const size_t place = draw() % MANY;
+                for (size_t i = 0; i < MANY; i++) {
+                    y[i] = i == place ? gsi_float(e << 23 | mantissas[m]) : others;
+                    h[i] = types[t] == GS_F16 ? gs_f32_to_f16(y[i]) : gs_f32_to_bf16(y[i]);
+                }
+                const gs_tensor tensor = {t ? (void *)h : (void *)y, MANY, types[t], NULL, 0};
+                gs_exponents want = {0}, got[2] = {{0}};
+                CHECK(gs_tensors_exponents(ref, &want, &tensor, 1, NULL) == GS_OK);
+                CHECK(gs_tensors_exponents(best, &got[0], &tensor, 1, NULL) == GS_OK);
+                CHECK(gs_tensors_exponents(avx2, &got[1], &tensor, 1, NULL) == GS_OK);
+                CHECK_MSG(memcmp(&got[0], &want, sizeof want) == 0 &&
+                              memcmp(&got[1], &want, sizeof want) == 0,
+                          "%s: exponent %u, mantissa %x at %zu", gs_dtype_format(types[t])->name, e,
+                          (unsigned)mantissas[m], place);
+            }
+    gs_context_free(ref);
+    gs_context_free(best);
+    gs_context_free(avx2);
+}
+
 static void test_refusals(void)
 {
     gs_exponents sum = {0};
@@ -193,4 +226,4 @@ static void test_refusals(void)
 }
 
 TESTS({"shares", test_shares}, {"f64", test_f64}, {"variants", test_variants},
-      {"refusals", test_refusals})
+      {"one_among_many", test_one_among_many}, {"refusals", test_refusals})

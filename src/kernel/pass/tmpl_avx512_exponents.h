@@ -4,7 +4,9 @@
  * words bit by bit is a carry-save adder, two ternary instructions for a vector of them; the sums
  * stay spread over planes, plane j worth 2^j, and become numbers once per segment. No element is
  * stored or looked up by itself, so the speed does not depend on how often an exponent repeats.
- * What is outside of the window, and the edges, one f32 in a thousand, are added one by one. */
+ * What is outside of the window, and the edges, one f32 in a thousand, are added one by one: a
+ * group keeps its largest and smallest magnitude, and only one that may have such values is looked
+ * through again. */
 
 enum { SLOTS = 32, VECTORS = 16, GROUP = 16 * VECTORS }; /* elements per round of the adder */
 enum { SEGMENT = 1 << 16 };                              /* elements, so 4096 words per lane: */
@@ -14,33 +16,29 @@ typedef struct state {
     __m512i base;           /* the biased exponent of bit 0 */
     __m512i top;            /* largest magnitudes */
     __m512i planes[PLANES]; /* [j]: bits worth 2^j, a counter a bit and lane */
-    uint16_t rare[VECTORS]; /* edges and what is outside, zeros apart */
 } state;
 
+/* What tells whether a group may have something rare. */
+typedef struct extremes {
+    __m512i top;  /* largest magnitudes */
+    __m512i low;  /* smallest, less 1: zeros are the largest */
+    __m512i edge; /* smallest distance of mantissas from GSI_TOP upwards; 0 comes after the last */
+} extremes;
+
 /* The words of elements 16 v to 16 v + 15; zero where there is no bit for it. */
-INLINE __m512i words(state *s, const void *src, gs_dtype type, int v, __m512i *top, __mmask16 *any)
+INLINE __m512i words(const state *s, const void *src, gs_dtype type, int v, extremes *x)
 {
     const void *const p = at(src, 16 * (size_t)v, type);
     if (type == GS_F32 || v % 2 == 0)
         fetch(p);
     const __m512i mag = magnitude(load16(p, type, 0xFFFF));
     const __m512i slot = _mm512_sub_epi32(_mm512_srli_epi32(mag, 23), s->base);
-    const __m512i word = _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
-    const __mmask16 some = _mm512_test_epi32_mask(mag, mag);
-    __mmask16 rare = _mm512_mask_testn_epi32_mask(some, word, word);
-    if (type != GS_F16) {
-        const __m512i bits = _mm512_set1_epi32(0x7FFFFF);
-        const __mmask16 low =
-            _mm512_mask_cmplt_epi32_mask(some, mag, _mm512_set1_epi32(GSI_POWER_BELOW));
-        rare |= _mm512_mask_testn_epi32_mask(low, mag, bits);
-        if (type == GS_F32)
-            rare |=
-                _mm512_cmpge_epi32_mask(_mm512_and_si512(mag, bits), _mm512_set1_epi32(GSI_TOP));
-    }
-    s->rare[v] = rare;
-    *any |= rare;
-    *top = _mm512_max_epu32(*top, mag);
-    return word;
+    x->top = _mm512_max_epu32(x->top, mag);
+    x->low = _mm512_min_epu32(x->low, _mm512_sub_epi32(mag, _mm512_set1_epi32(1)));
+    if (type == GS_F32)
+        x->edge = _mm512_min_epu32(
+            x->edge, _mm512_sub_epi32(_mm512_slli_epi32(mag, 9), _mm512_set1_epi32(GSI_TOP << 9)));
+    return _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
 }
 
 /* *sum + a + b, of one bit each: the low bit stays in *sum, the high bit is returned. */
@@ -51,7 +49,7 @@ INLINE __m512i carry_save(__m512i *sum, __m512i a, __m512i b)
     return high;
 }
 
-#define WORDS(v) words(s, src, type, v, &top, &any)
+#define WORDS(v) words(s, src, type, v, &x)
 
 /* What 16 vectors carry into plane 4. */
 INLINE void carry_on(__m512i *planes, __m512i carry, const int n)
@@ -63,12 +61,13 @@ INLINE void carry_on(__m512i *planes, __m512i carry, const int n)
     }
 }
 
-/* A group of 256 elements; true if some of them are rare. The planes that change often are held in
- * registers. */
-INLINE bool add_group(state *s, const void *src, gs_dtype type)
+/* A group of 256 elements; true if some of them may be rare. The planes that change often are held
+ * in registers. */
+INLINE bool add_group(state *s, const void *src, gs_dtype type, int base)
 {
-    __m512i p[4], fours[2], eights[2], top = s->top;
-    __mmask16 any = 0;
+    const __m512i none = _mm512_setzero_si512(), all = _mm512_set1_epi32(-1);
+    __m512i p[4], fours[2], eights[2];
+    extremes x = {none, all, all};
     memcpy(p, s->planes, sizeof p);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
@@ -83,28 +82,46 @@ INLINE bool add_group(state *s, const void *src, gs_dtype type)
     }
     carry_on(s->planes, carry_save(&p[3], eights[0], eights[1]), PLANES);
     memcpy(s->planes, p, sizeof p);
-    s->top = top;
-    return any != 0;
+    s->top = _mm512_max_epu32(s->top, x.top);
+    return (_mm512_cmplt_epu32_mask(x.low, _mm512_set1_epi32((base << 23) - 1)) |
+            _mm512_cmpge_epu32_mask(x.top,
+                                    _mm512_set1_epi32((int)((uint32_t)(base + SLOTS) << 23))) |
+            _mm512_cmple_epu32_mask(x.edge, _mm512_set1_epi32((0x800000 - GSI_TOP) << 9))) != 0;
 }
 
-static uint32_t element(const void *src, size_t i, gs_dtype type)
+/* Of 16 magnitudes as f32 bits those that are edges or outside of the window, zeros apart. */
+INLINE __mmask16 rare16(__m512i mag, gs_dtype type, int base, int slots)
 {
+    const __m512i bits = _mm512_set1_epi32(0x7FFFFF), first = _mm512_set1_epi32(base << 23);
+    const __mmask16 some = _mm512_test_epi32_mask(mag, mag);
+    __mmask16 rare = _mm512_mask_cmpge_epu32_mask(some, _mm512_sub_epi32(mag, first),
+                                                  _mm512_set1_epi32((int)((uint32_t)slots << 23)));
+    if (type == GS_F16)
+        return rare;
+    const __mmask16 low =
+        _mm512_mask_cmplt_epi32_mask(some, mag, _mm512_set1_epi32(GSI_POWER_BELOW));
+    rare |= _mm512_mask_testn_epi32_mask(low, mag, bits);
     if (type == GS_F32)
-        return gsi_magnitude(((const uint32_t *)src)[i]);
-    const uint32_t code = ((const uint16_t *)src)[i] & 0x7FFF;
-    return type == GS_F16 ? gsi_widen(code, GSI_ROW_F16) : code << 16;
+        rare |= _mm512_cmpge_epi32_mask(_mm512_and_si512(mag, bits), _mm512_set1_epi32(GSI_TOP));
+    return rare;
 }
 
-/* Returns how many are outside of the window. */
-static uint64_t add_rare(gs_exponents *sum, const state *s, const void *src, gs_dtype type,
-                         int base)
+/* The rare ones of n elements, n a multiple of 16 and at most 512, one by one. They are gathered
+ * first, so that no branch depends on where they are. Returns how many are outside. */
+INLINE uint64_t add_rare(gs_exponents *sum, const void *src, size_t n, gs_dtype type, int base,
+                         int slots)
 {
+    uint32_t found[2 * GROUP + 16];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i += 16) {
+        const __m512i mag = magnitude(load16(at(src, i, type), type, 0xFFFF));
+        const __mmask16 rare = rare16(mag, type, base, slots);
+        _mm512_storeu_si512(found + count, _mm512_maskz_compress_epi32(rare, mag));
+        count += (size_t)__builtin_popcount(rare);
+    }
     uint64_t outside = 0;
-    for (size_t v = 0; v < VECTORS; v++)
-        for (unsigned rare = s->rare[v]; rare; rare &= rare - 1) {
-            const size_t i = 16 * v + (size_t)__builtin_ctz(rare);
-            outside += gsi_exponents_rare(sum, element(src, i, type), base, SLOTS);
-        }
+    for (size_t i = 0; i < count; i++)
+        outside += gsi_exponents_rare(sum, found[i], base, slots);
     return outside;
 }
 
@@ -133,47 +150,34 @@ typedef struct half_state {
     __m512i base; /* the biased exponent of bit 0 of the first word */
     __m512i top;
     __m512i planes[2][HALF_PLANES];
-    uint32_t rare[VECTORS];
 } half_state;
 
 typedef struct half_words {
     __m512i of[2];
 } half_words;
 
-INLINE half_words words_of_halves(half_state *s, const void *src, gs_dtype type, int v,
-                                  __m512i *top, __mmask32 *any)
+INLINE half_words words_of_halves(const half_state *s, const void *src, gs_dtype type, int v,
+                                  extremes *x)
 {
     const void *const p = at(src, 32 * (size_t)v, type);
     fetch(p);
     const __m512i mag = magnitudes(_mm512_loadu_si512(p), type);
     const __m512i one = _mm512_set1_epi16(1);
     const __m512i slot = _mm512_sub_epi16(_mm512_srli_epi16(mag, type == GS_F16 ? 10 : 7), s->base);
-    const half_words w = {
+    x->top = _mm512_max_epu16(x->top, mag);
+    x->low = _mm512_min_epu16(x->low, _mm512_sub_epi16(mag, one));
+    return (half_words){
         {_mm512_sllv_epi16(one, slot),
          _mm512_sllv_epi16(one, _mm512_sub_epi16(slot, _mm512_set1_epi16(SLOTS / 2)))}};
-    const __m512i both = _mm512_or_si512(w.of[0], w.of[1]);
-    const __mmask32 some = _mm512_test_epi16_mask(mag, mag);
-    __mmask32 rare = _mm512_mask_testn_epi16_mask(some, both, both);
-    if (type == GS_F16) {
-        rare |= _mm512_cmpge_epu16_mask(mag, _mm512_set1_epi16(0x7C00));
-    } else {
-        const __m512i limit = _mm512_set1_epi16((short)(GSI_POWER_BELOW >> 16));
-        const __mmask32 low = _mm512_mask_cmplt_epu16_mask(some, mag, limit);
-        rare |= _mm512_mask_testn_epi16_mask(low, mag, _mm512_set1_epi16(0x7F));
-    }
-    s->rare[v] = rare;
-    *any |= rare;
-    *top = _mm512_max_epu16(*top, mag);
-    return w;
 }
 
-#define HALVES(v) words_of_halves(s, src, type, v, &top, &any)
+#define HALVES(v) words_of_halves(s, src, type, v, &x)
 
-/* A group of 512; true if some of them are rare. */
-INLINE bool add_halves(half_state *s, const void *src, gs_dtype type)
+/* A group of 512; true if some of them may be rare. */
+INLINE bool add_halves(half_state *s, const void *src, gs_dtype type, int base, int slots)
 {
-    __m512i p[2][4], fours[2][2], eights[2][2], top = s->top;
-    __mmask32 any = 0;
+    __m512i p[2][4], fours[2][2], eights[2][2];
+    extremes x = {_mm512_setzero_si512(), _mm512_set1_epi16(-1), _mm512_setzero_si512()};
     memcpy(p[0], s->planes[0], sizeof p[0]);
     memcpy(p[1], s->planes[1], sizeof p[1]);
 #pragma GCC unroll 2
@@ -181,11 +185,11 @@ INLINE bool add_halves(half_state *s, const void *src, gs_dtype type)
 #pragma GCC unroll 2
         for (int quarter = 0; quarter < 2; quarter++) {
             const int v = 8 * half + 4 * quarter;
-            const half_words x[4] = {HALVES(v), HALVES(v + 1), HALVES(v + 2), HALVES(v + 3)};
+            const half_words w4[4] = {HALVES(v), HALVES(v + 1), HALVES(v + 2), HALVES(v + 3)};
 #pragma GCC unroll 2
             for (int w = 0; w < 2; w++) {
-                const __m512i a = carry_save(&p[w][0], x[0].of[w], x[1].of[w]);
-                const __m512i b = carry_save(&p[w][0], x[2].of[w], x[3].of[w]);
+                const __m512i a = carry_save(&p[w][0], w4[0].of[w], w4[1].of[w]);
+                const __m512i b = carry_save(&p[w][0], w4[2].of[w], w4[3].of[w]);
                 fours[w][quarter] = carry_save(&p[w][1], a, b);
             }
         }
@@ -198,8 +202,15 @@ INLINE bool add_halves(half_state *s, const void *src, gs_dtype type)
         carry_on(s->planes[w], carry_save(&p[w][3], eights[w][0], eights[w][1]), HALF_PLANES);
         memcpy(s->planes[w], p[w], sizeof p[w]);
     }
-    s->top = top;
-    return any != 0;
+    s->top = _mm512_max_epu16(s->top, x.top);
+    /* As codes of the type; in bf16 powers below GSI_POWER_BELOW are edges. */
+    const int shift = type == GS_F16 ? 10 : 7, field = type == GS_F16 ? base - 112 : base;
+    int first = field << shift;
+    if (type == GS_BF16 && first < GSI_POWER_BELOW >> 16)
+        first = GSI_POWER_BELOW >> 16;
+    return (_mm512_cmplt_epu16_mask(x.low, _mm512_set1_epi16((short)(first - 1))) |
+            _mm512_cmpge_epu16_mask(x.top, _mm512_set1_epi16((short)((field + slots) << shift)))) !=
+           0;
 }
 
 INLINE uint64_t fold_halves(gs_exponents *sum, const half_state *s, int base, int slots)
@@ -227,13 +238,8 @@ INLINE uint32_t exponents_of_halves(gs_exponents *sum, const void *src, size_t c
     uint64_t outside = 0;
     for (size_t i = 0; i < count; i += HALF_GROUP) {
         const void *const p = at(src, i, type);
-        if (!add_halves(&s, p, type))
-            continue;
-        for (size_t v = 0; v < VECTORS; v++)
-            for (uint32_t rare = s.rare[v]; rare; rare &= rare - 1) {
-                const size_t k = 32 * v + (size_t)__builtin_ctz(rare);
-                outside += gsi_exponents_rare(sum, element(p, k, type), base, slots);
-            }
+        if (add_halves(&s, p, type, base, slots))
+            outside += add_rare(sum, p, HALF_GROUP, type, base, slots);
     }
     sum->zero += count - fold_halves(sum, &s, base, slots) - outside;
     return highest(s.top, type);
@@ -258,8 +264,8 @@ INLINE uint32_t exponents_of_words(gs_exponents *sum, const void *src, size_t co
     state s = {.base = _mm512_set1_epi32(base)};
     uint64_t outside = 0;
     for (size_t i = 0; i < count; i += GROUP)
-        if (add_group(&s, at(src, i, type), type))
-            outside += add_rare(sum, &s, at(src, i, type), type, base);
+        if (add_group(&s, at(src, i, type), type, base))
+            outside += add_rare(sum, at(src, i, type), GROUP, type, base, SLOTS);
     sum->zero += count - fold_planes(sum, &s, base) - outside;
     return _mm512_reduce_max_epu32(s.top);
 }
