@@ -9,17 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Elements; multiples of GSI_RANDOM_GROUP. Small, so that a core computes a block while it waits for
- * the next one; but norms are sums of blocks of NORM_BLOCK. */
-enum { BLOCK = 256, NORM_BLOCK = 1024 };
+enum { BLOCK = 1024 }; /* elements; a multiple of GSI_RANDOM_GROUP; three arrays are 12 KB */
 
 /* ---- random bits ---- */
 
 enum { ROUND_WEIGHT, ROUND_M, ROUND_V, ROUNDED };
-
-typedef struct keys {
-    uint64_t of[ROUNDED];
-} keys;
 
 /* A stream for every seed, step, weight and use; in it, element i has its own bits. */
 static uint64_t key_of(const gsi_update *u, size_t t, unsigned use)
@@ -28,14 +22,6 @@ static uint64_t key_of(const gsi_update *u, size_t t, unsigned use)
     gsi_philox(w, u->optim->config.seed, u->t);
     gsi_philox(w, (uint64_t)w[1] << 32 | w[0], (uint64_t)t * ROUNDED + use);
     return (uint64_t)w[1] << 32 | w[0];
-}
-
-static keys keys_of(const gsi_update *u, size_t t)
-{
-    keys k;
-    for (unsigned use = 0; use < ROUNDED; use++)
-        k.of[use] = key_of(u, t, use);
-    return k;
 }
 
 /* ---- to f32 and back ---- */
@@ -51,14 +37,15 @@ static void load_weights(const gsi_update *u, float *to, gsi_span at)
 }
 
 /* `from` is used up. */
-static void save_weights(const gsi_update *u, float *from, gsi_span at, const keys *random)
+static void save_weights(const gsi_update *u, float *from, gsi_span at)
 {
     const gs_optim *o = u->optim;
     const gsi_pass *k = &o->ctx->kernels.pass;
     const gs_tensor *data = &o->data[at.t], *rest = gsi_slot_of(o, at.t, GS_SLOT_REST);
     void *const to = gsi_tensor_at(data, at.first);
     if (o->config.rounding == GS_ROUND_STOCHASTIC) {
-        k->stochastic[data->dtype][GS_F32](to, from, at.count, random->of[ROUND_WEIGHT], at.first);
+        k->stochastic[data->dtype][GS_F32](to, from, at.count, key_of(u, at.t, ROUND_WEIGHT),
+                                           at.first);
         return;
     }
     gsi_convert_fn *const round = k->convert[data->dtype][GS_F32];
@@ -82,8 +69,7 @@ static float *load_moment(const gsi_update *u, float *block, gsi_span at, int wh
     return block;
 }
 
-static uint32_t save_moment(const gsi_update *u, float *block, gsi_span at, int which,
-                            const keys *random)
+static uint32_t save_moment(const gsi_update *u, float *block, gsi_span at, int which)
 {
     const gs_tensor *x = gsi_slot_of(u->optim, at.t, which ? GS_SLOT_V : GS_SLOT_M);
     const gsi_pass *k = &u->optim->ctx->kernels.pass;
@@ -91,16 +77,7 @@ static uint32_t save_moment(const gsi_update *u, float *block, gsi_span at, int 
         return 0;
     k->scale[GS_F32][GS_F32](block, block, at.count, u->save[which], false);
     return k->stochastic[x->dtype][GS_F32](gsi_tensor_at(x, at.first), block, at.count,
-                                           random->of[which ? ROUND_V : ROUND_M], at.first);
-}
-
-/* The block after `at`. What lies behind a tensor's end is only prefetched. */
-static void prefetch_next(const gs_tensor *x, gsi_span at)
-{
-    const char *p = x->count ? gsi_tensor_at(x, at.first) : NULL;
-    const size_t size = gsi_size_of(x->dtype);
-    for (size_t i = 0; p && i < BLOCK * size; i += GSI_ALIGN)
-        __builtin_prefetch((const void *)((uintptr_t)p + at.count * size + i));
+                                           key_of(u, at.t, which ? ROUND_V : ROUND_M), at.first);
 }
 
 /* ---- a chunk ---- */
@@ -139,12 +116,11 @@ static void copy_f32(const gs_optim *o, gsi_span at)
         o->ctx->kernels.pass.convert[GS_F32][w->dtype](to, from, at.count, false);
 }
 
-static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_kernel_fn *kernel,
-                            const keys *random)
+static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_kernel_fn *kernel)
 {
     const gs_optim *o = u->optim;
     const gs_weight *w = &o->weights[at.t];
-    float weight[NORM_BLOCK], m[NORM_BLOCK], v[NORM_BLOCK];
+    float weight[BLOCK], m[BLOCK], v[BLOCK];
     const bool direct = w->dtype == GS_F32, half = w->copy && gsi_is_half(w->copy_dtype);
     gsi_slice s = {.weight = direct ? (float *)w->data + at.first : weight,
                    .copy = half ? (uint16_t *)w->copy + at.first : NULL,
@@ -156,19 +132,15 @@ static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_ke
     if (!direct)
         load_weights(u, weight, at);
     gsi_result r = {0};
-    prefetch_next(gsi_slot_of(o, at.t, GS_SLOT_M), at);
-    prefetch_next(gsi_slot_of(o, at.t, GS_SLOT_V), at);
     kernel(u, &s, at, &r);
-    prefetch_next(&o->data[at.t], at);
-    prefetch_next(&o->grads[at.t], at);
     if (writes & GSI_MOMENTS) {
-        r.moments[0] = save_moment(u, m, at, 0, random);
-        r.moments[1] = save_moment(u, v, at, 1, random);
+        r.moments[0] = save_moment(u, m, at, 0);
+        r.moments[1] = save_moment(u, v, at, 1);
     }
     if (writes & GSI_WEIGHTS) {
         average(u, s.weight, at);
         if (!direct)
-            save_weights(u, weight, at, random);
+            save_weights(u, weight, at);
         if (w->copy && !half)
             copy_f32(o, at);
     }
@@ -176,18 +148,18 @@ static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_ke
 }
 
 /* A weight without a gradient. Its moments in f16 follow the scale that all weights share. */
-static gsi_result rest_block(const gsi_update *u, gsi_span at, int writes, const keys *random)
+static gsi_result rest_block(const gsi_update *u, gsi_span at, int writes)
 {
     const gs_tensor *data = &u->optim->data[at.t];
-    float m[NORM_BLOCK], v[NORM_BLOCK];
+    float m[BLOCK], v[BLOCK];
     gsi_result r = {.top = u->optim->ctx->kernels.pass.check[data->dtype](
                         gsi_tensor_at(data, at.first), at.count)};
     if (u->optim->config.moments != GS_F16 || !(writes & GSI_MOMENTS))
         return r;
     load_moment(u, m, at, 0);
     load_moment(u, v, at, 1);
-    r.moments[0] = save_moment(u, m, at, 0, random);
-    r.moments[1] = save_moment(u, v, at, 1, random);
+    r.moments[0] = save_moment(u, m, at, 0);
+    r.moments[1] = save_moment(u, v, at, 1);
     return r;
 }
 
@@ -197,17 +169,15 @@ void gsi_run_chunk(void *update, size_t chunk, int writes, gsi_kernel_fn *kernel
     const gs_optim *o = u->optim;
     const gsi_span all = gsi_cut_span(&o->cut, chunk);
     const bool direct = o->weights[all.t].dtype == GS_F32 && o->config.moments == GS_F32;
-    const size_t block = writes & GSI_WEIGHTS ? BLOCK : NORM_BLOCK;
-    const size_t step = direct ? all.count : block;
-    const keys random = keys_of(u, all.t);
+    const size_t step = direct ? all.count : BLOCK;
     gsi_result sum = {0};
 
     const uint64_t env = gsi_fpenv_enter_flush();
     for (size_t i = 0; i < all.count; i += step) {
         const size_t left = all.count - i;
         const gsi_span at = {all.t, all.first + i, left < step ? left : step};
-        const gsi_result r = gsi_has_grad(o, all.t) ? run_block(u, at, writes, kernel, &random)
-                                                    : rest_block(u, at, writes, &random);
+        const gsi_result r =
+            gsi_has_grad(o, all.t) ? run_block(u, at, writes, kernel) : rest_block(u, at, writes);
         add_result(&sum, &r);
     }
     gsi_fpenv_leave(env);
