@@ -150,16 +150,29 @@ static TARGET void pack_transposed(uint32_t *dst, const uint16_t *src, size_t st
     store_least(found, least);
 }
 
+/* Zeros are read where there is nothing: a masked load from an address that is none takes some
+ * hundred cycles. n is a constant where it is GSI_PAIRS_LINE. */
+INLINE void gather_n(uint16_t *dst, size_t dst_stride, const void *const *src, size_t at,
+                     size_t rows, const size_t n)
+{
+    static const gsi_least zeros; /* a line of them */
+    for (size_t r = 0; r < rows; r++, dst += dst_stride) {
+        const uint16_t *const in = src[r] ? (const uint16_t *)src[r] + at : zeros.lanes;
+        if (n == GSI_PAIRS_LINE)
+            _mm512_storeu_si512(dst, _mm512_loadu_si512(in));
+        else
+            _mm512_mask_storeu_epi16(dst, first32(n), _mm512_maskz_loadu_epi16(first32(n), in));
+    }
+}
+
 static TARGET void gather(void *dst, size_t dst_stride, const void *const *src, size_t at,
                           gs_dtype type, size_t rows, size_t n)
 {
-    const __mmask32 lanes = first32(n);
-    uint16_t *out = dst;
     (void)type;
-    for (size_t r = 0; r < rows; r++, out += dst_stride)
-        _mm512_mask_storeu_epi16(
-            out, lanes,
-            _mm512_maskz_loadu_epi16(src[r] ? lanes : 0, (const uint16_t *)src[r] + at));
+    if (n == GSI_PAIRS_LINE)
+        gather_n(dst, dst_stride, src, at, rows, GSI_PAIRS_LINE);
+    else
+        gather_n(dst, dst_stride, src, at, rows, n);
 }
 
 /* ---- where the unit would round otherwise ---- */

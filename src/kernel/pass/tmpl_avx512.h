@@ -149,35 +149,65 @@ INLINE uint32_t FAMILY(axpy)(void *dst, const void *src, gs_dtype from, size_t n
 
 /* ---- stochastic rounding ---- */
 
-/* Words of 16 consecutive Philox blocks, w[k] holding word k of each. Even and odd blocks go
- * through the rounds apart, in lanes of 64 bits whose upper half is of no use: a product needs
- * no blending. */
-INLINE void philox16(__m512i w[4], uint64_t key, uint64_t block)
+/* The keys of the rounds. */
+typedef struct FAMILY(keys) {
+    uint32_t round[10][2];
+} FAMILY(keys);
+
+INLINE FAMILY(keys) philox_keys(uint64_t key)
+{
+    FAMILY(keys) k;
+    for (uint32_t i = 0; i < 10; i++) {
+        k.round[i][0] = (uint32_t)key + i * 0x9E3779B9;
+        k.round[i][1] = (uint32_t)(key >> 32) + i * 0xBB67AE85;
+    }
+    return k;
+}
+
+/* x ^ y ^ key; by asm, because compilers keep all keys in registers, or try to. */
+INLINE __m512i xor_key(__m512i x, __m512i y, const uint32_t *key)
+{
+    __asm__("vpternlogd {$0x96, %2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}, 0x96}"
+            : "+v"(x)
+            : "v"(y), "m"(*key));
+    return x;
+}
+
+/* Words of 16 consecutive Philox blocks, w[k] holding word k of each, for `groups` (1 or 2) times
+ * 16. Even and odd blocks go through the rounds apart, in lanes of 64 bits whose upper half is of
+ * no use: a product needs no blending. Two groups at once, because one is a chain of 50 cycles. */
+INLINE void philox16(__m512i (*w)[4], const size_t groups, const FAMILY(keys) * keys,
+                     uint64_t block)
 {
     const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
     const __m512i lane = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), none = _mm512_setzero_si512();
-    __m512i even[4] = {_mm512_add_epi64(_mm512_set1_epi64((long long)block), lane),
-                       _mm512_set1_epi64((long long)(block >> 32)), none, none};
-    __m512i odd[4] = {_mm512_add_epi64(even[0], _mm512_set1_epi64(1)), even[1], none, none};
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    __m512i all[4][4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 2 * groups; i++) {
+        const uint64_t from = block + i / 2 * 16 + i % 2;
+        all[i][0] = _mm512_add_epi64(_mm512_set1_epi64((long long)from), lane);
+        all[i][1] = _mm512_set1_epi64((long long)(from >> 32));
+        all[i][2] = all[i][3] = none;
+    }
 #pragma GCC unroll 10
-    for (int round = 0; round < 10; round++) {
-        const __m512i key0 = _mm512_set1_epi32((int)k0), key1 = _mm512_set1_epi32((int)k1);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            __m512i *const c = half ? odd : even;
+    for (size_t round = 0; round < 10; round++) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 2 * groups; i++) {
+            __m512i *const c = all[i];
             const __m512i p0 = _mm512_mul_epu32(c[0], m0), p1 = _mm512_mul_epu32(c[2], m1);
-            c[0] = _mm512_ternarylogic_epi32(_mm512_srli_epi64(p1, 32), c[1], key0, 0x96); /* xor */
-            c[2] = _mm512_ternarylogic_epi32(_mm512_srli_epi64(p0, 32), c[3], key1, 0x96);
+            c[0] = xor_key(_mm512_srli_epi64(p1, 32), c[1], &keys->round[round][0]);
+            c[2] = xor_key(_mm512_srli_epi64(p0, 32), c[3], &keys->round[round][1]);
             c[1] = p1;
             c[3] = p0;
         }
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
     }
+#pragma GCC unroll 2
+    for (size_t g = 0; g < groups; g++) {
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; k++)
-        w[k] = _mm512_mask_blend_epi32(0xAAAA, even[k], _mm512_slli_epi64(odd[k], 32));
+        for (size_t k = 0; k < 4; k++)
+            w[g][k] = _mm512_mask_blend_epi32(0xAAAA, all[2 * g][k],
+                                              _mm512_slli_epi64(all[2 * g + 1][k], 32));
+    }
 }
 
 /* gsi_narrow with 16 random bits, lane by lane; variable shifts by 32 and more give 0. */
@@ -213,10 +243,12 @@ INLINE __m256i to_bf16_sr(__m512i u, __m512i random)
 
 /* The n elements of a random group from its element `skip` on: n + skip <= GSI_RANDOM_GROUP. */
 INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
-                                size_t skip, size_t n, uint64_t seed, uint64_t group, __m256i top)
+                                size_t skip, size_t n, const FAMILY(keys) * keys, uint64_t group,
+                                __m256i top)
 {
-    __m512i w[4];
-    philox16(w, seed, group * 16);
+    __m512i words[1][4];
+    const __m512i *const w = words[0];
+    philox16(words, 1, keys, group * 16);
     for (size_t row = 0; row < 8; row++) { /* elements [16 row, 16 row + 16) of the group */
         const size_t lo = row * 16 > skip ? row * 16 : skip, end = skip + n;
         const size_t hi = row * 16 + 16 < end ? row * 16 + 16 : end;
@@ -276,17 +308,18 @@ INLINE __m512i stochastic32(__m512i a, __m512i b, __m512i random, gs_dtype to)
     return _mm512_or_si512(code, _mm512_xor_si512(raw, mag)); /* the sign */
 }
 
-/* A whole group. */
+/* So many whole groups, 1 or 2. */
 INLINE __m512i stochastic_whole(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
-                                uint64_t seed, uint64_t group, __m512i top)
+                                const size_t groups, const FAMILY(keys) * keys, uint64_t group,
+                                __m512i top)
 {
-    __m512i w[4];
-    philox16(w, seed, group * 16);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
+    __m512i w[2][4];
+    philox16(w, groups, keys, group * 16);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 4 * groups; i++) {
         const void *p = at(src, 32 * i, from);
         const __m512i a = load16(p, from, 0xFFFF), b = load16(at(p, 16, from), from, 0xFFFF);
-        const __m512i h = stochastic32(a, b, w[i], to);
+        const __m512i h = stochastic32(a, b, w[i / 4][i % 4], to);
         _mm512_storeu_si512(dst + 32 * i, h);
         top = raise(top, h, to);
     }
@@ -296,19 +329,27 @@ INLINE __m512i stochastic_whole(uint16_t *dst, gs_dtype to, const void *src, gs_
 INLINE uint32_t FAMILY(stochastic)(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
                                    uint64_t seed, uint64_t first)
 {
+    enum { GROUP = GSI_RANDOM_GROUP };
+    const FAMILY(keys) keys = philox_keys(seed);
     __m256i top = _mm256_setzero_si256();
     __m512i whole = _mm512_setzero_si512();
-    for (size_t i = 0; i < n;) {
-        const uint64_t group = (first + i) / GSI_RANDOM_GROUP;
-        const size_t skip = (size_t)((first + i) % GSI_RANDOM_GROUP), left = n - i;
-        const size_t rest = GSI_RANDOM_GROUP - skip, count = rest < left ? rest : left;
+    for (size_t i = 0, count; i < n; i += count) {
+        const uint64_t group = (first + i) / GROUP;
+        const size_t skip = (size_t)((first + i) % GROUP), left = n - i;
+        const void *const s = at(src, i, from);
         uint16_t *const d = (uint16_t *)dst + i;
-        fetch_all(at(src, i, from), GSI_RANDOM_GROUP * gsi_size_of(from));
-        if (count == GSI_RANDOM_GROUP)
-            whole = stochastic_whole(d, to, at(src, i, from), from, seed, group, whole);
-        else
-            top = stochastic_group(d, to, at(src, i, from), from, skip, count, seed, group, top);
-        i += count;
+        fetch_all(s, GROUP * gsi_size_of(from));
+        if (skip == 0 && left >= 2 * GROUP) {
+            fetch_all(at(s, GROUP, from), GROUP * gsi_size_of(from));
+            count = 2 * GROUP;
+            whole = stochastic_whole(d, to, s, from, 2, &keys, group, whole);
+        } else if (skip == 0 && left >= GROUP) {
+            count = GROUP;
+            whole = stochastic_whole(d, to, s, from, 1, &keys, group, whole);
+        } else {
+            count = GROUP - skip < left ? GROUP - skip : left;
+            top = stochastic_group(d, to, s, from, skip, count, &keys, group, top);
+        }
     }
     return highest(raise(whole, _mm512_zextsi256_si512(top), to), to);
 }
