@@ -249,6 +249,11 @@ $(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,stand-in.so -o $@ $^ $(LIBS)
 $(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
+$(BUILD)/tests/ptx/numbers_%.ptx: tests/ptx/numbers.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCCFLAGS) -arch=compute_$* -ptx $< -o $@
+$(BUILD)/tests/test_ptx: $(call obj,$(wildcard tests/ptx/ptx_*.c)) \
+    | $(if $(NVCC),$(patsubst %,$(BUILD)/tests/ptx/numbers_%.ptx,75 121))
 
 # A caller whose flags are careless.
 $(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o

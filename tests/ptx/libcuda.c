@@ -178,6 +178,11 @@ API result cuModuleLoadData(void **out, const void *image)
     if (!stack)
         return BAD_CONTEXT;
     ptx_module *ptx = ptx_load(image, why);
+    if (ptx && ptx->fma) { /* it would be executed, but the kernels have none */
+        snprintf(why, sizeof why, "line %d: an fma that the source does not have", ptx->fma);
+        ptx_free(ptx);
+        return BAD_PTX;
+    }
     if (!ptx)
         return BAD_PTX;
     module *m = calloc(1, sizeof *m);
