@@ -255,6 +255,11 @@ $(BUILD)/tests/ptx/numbers_%.ptx: tests/ptx/numbers.cu
 $(BUILD)/tests/test_ptx: $(call obj,$(wildcard tests/ptx/ptx_*.c)) \
     | $(if $(NVCC),$(patsubst %,$(BUILD)/tests/ptx/numbers_%.ptx,75 121))
 
+# An OpenCL device that cannot be used.
+$(BUILD)/tests/libno_f64.so: $(call obj,tests/device/no_f64.c)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -o $@ $^ $(LIBS)
+$(BUILD)/tests/test_device: | $(BUILD)/tests/libno_f64.so
+
 # A caller whose flags are careless.
 $(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o
 $(BUILD)/obj/tests/unit/fastmath.o: ALLFLAGS += -ffast-math

@@ -1,5 +1,8 @@
 /* The kernels as loops against libgradscale: equal bits, and every preset. */
+#include "device_norms.h"
 #include "device_rig.h"
+
+#include <dlfcn.h>
 
 static gs_device *open_host(void)
 {
@@ -236,7 +239,41 @@ static void test_cast(void)
     gs_device_free(device);
 }
 
+static void test_norms(void)
+{
+    gs_device *device = open_host();
+    device_norms(device);
+    gs_device_free(device);
+}
+
 /* ---- bad input ---- */
+
+/* Listed, and refused before anything else is done with it. */
+static void test_no_f64(void)
+{
+    char path[512];
+    gs_device_info info;
+    gs_device *device = NULL;
+    gs_error error = {0};
+    size_t n = 0;
+    int (*contexts)(void) = NULL;
+    snprintf(path, sizeof path, "%s/tests/libno_f64.so",
+             getenv("BUILD") ? getenv("BUILD") : "build");
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .library = path};
+    CHECK_MSG(gs_device_list(&info, 1, &n, &config, &error) == GS_OK && n == 1, "%s", error.text);
+    CHECK(!info.has_f64 && strcmp(info.name, "Small GPU") == 0);
+    CHECK(gs_device_create(&device, &config, &error) == GS_EVERSION && !device);
+    CHECK_MSG(strcmp(error.text, "Small GPU has no fp64, which sums and the scale need") == 0, "%s",
+              error.text);
+    void *library = dlopen(path, RTLD_NOW),
+         *call = library ? dlsym(library, "fake_opencl_contexts") : NULL;
+    CHECK(call);
+    memcpy(&contexts, &call, sizeof call);
+    CHECK(contexts && contexts() == 0); /* the context that was made is released */
+    if (library)
+        dlclose(library);
+}
 
 static void test_bad_input(void)
 {
@@ -322,4 +359,5 @@ static void test_bad_input(void)
 
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
       {"ranks", test_ranks}, {"save_and_load", test_save_and_load},
-      {"late_reports", test_late_reports}, {"cast", test_cast}, {"bad_input", test_bad_input})
+      {"late_reports", test_late_reports}, {"cast", test_cast}, {"norms", test_norms},
+      {"no_f64", test_no_f64}, {"bad_input", test_bad_input})

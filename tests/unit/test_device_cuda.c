@@ -1,5 +1,6 @@
 /* CUDA without a GPU: nvcc's PTX, executed by the interpreter of tests/ptx behind a stand-in for
  * libcuda.so.1, against libgradscale. */
+#include "device_norms.h"
 #include "device_rig.h"
 
 #include <dlfcn.h>
@@ -111,6 +112,17 @@ static void test_equal_bits(void)
         free(ptx);
     }
     CHECK(fake.allocations() == 0 && fake.stack() == 0);
+}
+
+static void test_norms(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    if (device)
+        device_norms(device);
+    gs_device_free(device);
 }
 
 /* ---- graphs ---- */
@@ -485,7 +497,7 @@ static void test_nvrtc(void)
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
 }
 
-TESTS({"equal_bits", test_equal_bits}, {"graph", test_graph}, {"traffic", test_traffic},
-      {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
+TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
+      {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
       {"driver_fails", test_driver_fails}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
       {"inexact", test_inexact})
