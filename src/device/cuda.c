@@ -91,6 +91,7 @@ static gs_status enter(const cuda *c, gs_error *error)
     return code == 0 ? GS_OK : failed(c, "cuCtxPushCurrent: the context is not valid", code, error);
 }
 
+/* What it could report is of work before: the next call reports it, too. */
 static gs_status leave(const cuda *c, gs_status status)
 {
     void *popped;

@@ -11,10 +11,13 @@ static struct {
     char path[512];
     void (*fail)(long n);
     long (*left)(void);
+    int (*gave)(void);
+    void (*end)(void);
     void (*driver)(int version);
     const char *(*why)(void);
     size_t (*allocations)(void);
     int (*stack)(void);
+    void (*counts)(long *launches, long *waits);
     void (*traffic)(unsigned long long at, uint64_t *read, uint64_t *written);
     int (*stream_create)(void **out, unsigned flags);
     int (*begin_capture)(void *stream, int mode);
@@ -50,10 +53,13 @@ static int set_up(void)
         void *to;
     } calls[] = {{"fake_cuda_fail", &fake.fail},
                  {"fake_cuda_left", &fake.left},
+                 {"fake_cuda_gave", &fake.gave},
+                 {"fake_cuda_end", &fake.end},
                  {"fake_cuda_driver", &fake.driver},
                  {"fake_cuda_why", &fake.why},
                  {"fake_cuda_allocations", &fake.allocations},
                  {"fake_cuda_stack", &fake.stack},
+                 {"fake_cuda_counts", &fake.counts},
                  {"fake_cuda_traffic", &fake.traffic},
                  {"cuStreamCreate", &fake.stream_create},
                  {"cuStreamBeginCapture_v2", &fake.begin_capture},
@@ -158,6 +164,36 @@ static void test_graph(void)
         fake.destroy(r.user);
         device_rig_close(&r);
     }
+    gs_device_free(device);
+}
+
+/* ---- launches ---- */
+
+/* Three launches a step and no wait, whatever the number of tensors; LAMB has four. */
+static void test_launches(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    for (int k = 0; device && k < DEVICE_CASES; k++)
+        for (size_t small = 0; small <= 200; small += 200) {
+            device_case c = device_cases[k];
+            device_rig r;
+            long launches = 0, waits = 0;
+            c.most = 40;
+            c.small = small;
+            CHECK(device_rig_open(&r, device, &c));
+            rig_gradients(&r, 1024, 0);
+            rig_write(&r, RIG_GRAD);
+            fake.counts(&launches, &waits);
+            CHECK_MSG(gs_device_step(r.plan, NULL, &error) == GS_OK, "%s", error.text);
+            fake.counts(&launches, &waits);
+            CHECK_MSG(launches == (strcmp(c.optim, "lamb") == 0 ? 4 : 3) && waits == 0,
+                      "%s with %zu tensors: %ld launches, %ld waits", c.optim, r.n, launches,
+                      waits);
+            device_rig_close(&r);
+        }
     gs_device_free(device);
 }
 
@@ -318,8 +354,8 @@ static void test_barriers(void)
 
 /* ---- errors ---- */
 
-/* Everything once, with the n-th call of the driver failing. */
-static int reached;
+/* Everything once, with the n-th call of the driver failing. at_end: when all is freed. */
+static int reached, at_end;
 static gs_status all_calls(gs_error *error)
 {
     const gs_optim_config optim = rig_optim(&device_cases[0]);
@@ -356,14 +392,14 @@ static gs_status all_calls(gs_error *error)
         status = gs_device_save(&saved, &state, plan, NULL, error);
     if (status == GS_OK)
         status = gs_device_load(plan, &saved, &state, NULL, error);
-    reached = fake.left() == 0;
-    fake.fail(0); /* what cannot be freed would leak: a driver that fails there is beyond help */
+    at_end = fake.left() > 0;
     gs_device_plan_free(plan);
     if (device) {
         gs_device_release(device, a);
         gs_device_release(device, b);
     }
     gs_device_free(device);
+    reached = fake.left() == 0;
     return status;
 }
 
@@ -372,18 +408,24 @@ static void test_driver_fails(void)
     SET_UP;
     gs_error error = {0};
     CHECK_MSG(all_calls(&error) == GS_OK, "%s", error.text);
-    long n = 1;
+    long n = 1, gave = 0;
     for (;; n++) {
         error = (gs_error){0};
         fake.fail(n);
         const gs_status status = all_calls(&error);
         if (!reached)
             break;
-        CHECK_MSG(status != GS_OK && error.text[0], "call %ld failed without a message", n);
+        /* what cannot be given back goes with its context; everything else goes on */
+        gave += fake.gave();
+        CHECK_MSG(fake.gave() || at_end ? status == GS_OK : status != GS_OK && error.text[0],
+                  "call %ld failed without a message", n);
+        CHECK_MSG(at_end || fake.allocations() == 0, "call %ld: memory is lost", n);
+        fake.end();
         CHECK_MSG(fake.stack() == 0, "call %ld: the caller's context is not what it was", n);
         CHECK_MSG(status == GS_OK || status == error.status, "call %ld", n);
     }
-    CHECK_MSG(n > 60, "only %ld calls", n);
+    CHECK_MSG(n > 100 && gave > 40, "only %ld calls, %ld of which give back", n, gave);
+    fake.fail(0);
 }
 
 static void test_bad_input(void)
@@ -498,6 +540,6 @@ static void test_nvrtc(void)
 }
 
 TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
-      {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
-      {"driver_fails", test_driver_fails}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
-      {"inexact", test_inexact})
+      {"launches", test_launches}, {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb},
+      {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
+      {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc}, {"inexact", test_inexact})
