@@ -86,7 +86,7 @@ DEVICE void gsd_fold_chunks(const GLOBAL gsd_chunk *chunks, const GLOBAL gsd_fou
         ROLLED for (uint32_t c = t; c < n; c += GSD_THREADS)
             gsd_fold_chunk(&parts[t], &found[c], &chunks[c]);
     }
-    BARRIER;
+    BARRIER; /* every thread has its part */
     ROLLED for (uint32_t width = GSD_THREADS / 2u; width > 0; width /= 2u)
     {
         EACH_THREAD (t) {
@@ -102,7 +102,7 @@ DEVICE void gsd_fold_chunks(const GLOBAL gsd_chunk *chunks, const GLOBAL gsd_fou
             if (begin + t < all)
                 groups[t] = gsd_sum(sums + first, n - first < GSD_GROUP ? n - first : GSD_GROUP);
         }
-        BARRIER;
+        BARRIER; /* the groups are summed */
         ROLLED for (uint32_t g = 0; g < GSD_THREADS && begin + g < all; g++) sum += groups[g];
         BARRIER;
     }
