@@ -257,6 +257,7 @@ $(BUILD)/tests/test_ptx: $(call obj,$(wildcard tests/ptx/ptx_*.c)) \
 
 # An OpenCL device that cannot be used.
 $(BUILD)/tests/libno_f64.so: $(call obj,tests/device/no_f64.c)
+	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -o $@ $^ $(LIBS)
 $(BUILD)/tests/test_device: | $(BUILD)/tests/libno_f64.so
 

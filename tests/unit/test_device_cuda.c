@@ -2,6 +2,7 @@
  * libcuda.so.1, against libgradscale. */
 #include "device_norms.h"
 #include "device_rig.h"
+#include "memory.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -356,8 +357,11 @@ static void test_barriers(void)
 
 /* Everything once, with the n-th call of the driver failing. at_end: when all is freed. */
 static int reached, at_end;
+static gs_alloc hook;
 static gs_status all_calls(gs_error *error)
 {
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path, .alloc = hook};
     const gs_optim_config optim = rig_optim(&device_cases[0]);
     gs_device_info info;
     gs_device *device = NULL;
@@ -367,8 +371,6 @@ static gs_status all_calls(gs_error *error)
     gs_device_ptr a = {0}, b = {0};
     float x[8] = {0};
     size_t n;
-    const gs_device_config config = {
-        .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path};
     CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
     gs_status status = gs_device_list(&info, 1, &n, &config, error);
     if (status == GS_OK)
@@ -426,6 +428,26 @@ static void test_driver_fails(void)
     }
     CHECK_MSG(n > 100 && gave > 40, "only %ld calls, %ld of which give back", n, gave);
     fake.fail(0);
+}
+
+/* Every allocation of the host fails once. */
+static void test_out_of_memory(void)
+{
+    SET_UP;
+    books b = {0};
+    gs_error error = {0};
+    hook = books_hook(&b);
+    CHECK_MSG(all_calls(&error) == GS_OK && b.blocks == 0 && !b.wrong, "%s", error.text);
+    const size_t calls = b.calls;
+    for (size_t n = 1; n <= calls; n++) {
+        b = (books){.fail_at = n};
+        error = (gs_error){0};
+        CHECK_MSG(all_calls(&error) == GS_ENOMEM && error.status == GS_ENOMEM, "allocation %zu: %s",
+                  n, error.text);
+        CHECK_MSG(b.blocks == 0 && !b.wrong && fake.allocations() == 0, "allocation %zu", n);
+    }
+    CHECK_MSG(calls > 10, "only %zu allocations", calls);
+    hook = (gs_alloc){0};
 }
 
 static void test_bad_input(void)
@@ -542,4 +564,5 @@ static void test_nvrtc(void)
 TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
       {"launches", test_launches}, {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb},
       {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
-      {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc}, {"inexact", test_inexact})
+      {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
+      {"inexact", test_inexact})
