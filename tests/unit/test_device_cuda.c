@@ -97,6 +97,8 @@ static gs_device *open_device(const char *ptx, gs_error *error)
     return device;
 }
 
+static int sanitized(void) { return getenv("SAN") && *getenv("SAN"); } /* five times as slow */
+
 /* 50 steps of every case on the oldest and the newest architecture. Interpretation is slow: one case
  * has 10,000 elements, GS_LONG=1 gives 20,000 to all. */
 static void test_equal_bits(void)
@@ -110,7 +112,7 @@ static void test_equal_bits(void)
         CHECK_MSG(device, "sm_%s: %s", architectures[a], error.text);
         for (int k = 0; device && k < DEVICE_CASES && !test_failures; k++) {
             device_case c = device_cases[k];
-            c.steps = 50;
+            c.steps = sanitized() ? 20 : 50;
             c.every = 10;
             c.most = test_long() ? 6000 : k == 0 ? 3000 : 600;
             device_compare(device, &c);
@@ -525,7 +527,7 @@ static void test_nvrtc(void)
         rmdir(folder);
         SKIP("there is no NVRTC");
     }
-    if (getenv("SAN") && *getenv("SAN")) {
+    if (sanitized()) {
         rmdir(folder);
         SKIP("NVRTC is not for sanitizers");
     }

@@ -391,7 +391,7 @@ static float fma_by_odd(float a, float b, float c)
         return (float)s;
     memcpy(&u, &s, sizeof u);
     if (!(u & 1)) {
-        const double other = nextafter(s, error > 0 ? INFINITY : -INFINITY);
+        const double other = nextafter(s, error > 0 ? HUGE_VAL : -HUGE_VAL);
         memcpy(&u, &other, sizeof u);
     }
     double odd;
