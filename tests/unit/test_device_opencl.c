@@ -7,10 +7,10 @@
 
 static gs_device *device; /* compiled once: that is slow */
 
-static gs_status open_device(gs_device **out, const char *cache, gs_error *error)
+static gs_status open_device(gs_device **out, const char *cache, const char *code, gs_error *error)
 {
     const gs_device_config config = {
-        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .cache = cache};
+        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .cache = cache, .code = code};
     return gs_device_create(out, &config, error);
 }
 
@@ -29,7 +29,7 @@ static void test_equal_bits(void)
     gs_error error = {0};
     if (!is_there())
         SKIP("there is no OpenCL device");
-    CHECK_MSG(open_device(&device, NULL, &error) == GS_OK, "%s", error.text);
+    CHECK_MSG(open_device(&device, NULL, NULL, &error) == GS_OK, "%s", error.text);
     for (int k = 0; device && k < DEVICE_CASES; k++) {
         device_case c = device_cases[k];
         c.steps = test_long() ? 1000 : 24;
@@ -82,9 +82,28 @@ static void rewrite(const char *path, long at, size_t kept)
         fclose(f);
 }
 
-/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. */
+/* That kernels from the disk compute. */
+static void check_cast(gs_device *own)
+{
+    device_case c = device_cases[0];
+    device_rig r;
+    c.most = 100;
+    CHECK(device_rig_open(&r, own, &c));
+    for (size_t t = 0; t < r.n; t++)
+        for (size_t i = 0; r.weights[t].copy && i < r.weights[t].cols; i++)
+            rig_put(r.weights[t].copy, r.weights[t].copy_dtype, i, ((float *)r.weights[t].data)[i]);
+    CHECK(gs_device_cast(r.plan, NULL, NULL) == GS_OK);
+    rig_compare_arrays(&r, 0, &c);
+    device_rig_close(&r);
+}
+
+/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL needs
+ * 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
 static void test_cache(void)
 {
+#define X(name) "__kernel void gsd_" #name "(void) {}\n"
+    const char *code = test_long() ? NULL : GSD_KERNELS(X);
+#undef X
     char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "", command[600];
     static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
                                        "clBuildProgram", "clBuildProgram", "cache"};
@@ -94,17 +113,13 @@ static void test_cache(void)
     CHECK(mkdtemp(folder));
     for (int i = 0; i < 6; i++) {
         gs_device *own = NULL;
-        CHECK_MSG(open_device(&own, folder, &error) == GS_OK, "%s", error.text);
+        CHECK_MSG(open_device(&own, folder, code, &error) == GS_OK, "%s", error.text);
         if (!own)
             break;
         CHECK_MSG(strcmp(gs_device_get_info(own).kernels, from[i]) == 0, "%d: %s", i,
                   gs_device_get_info(own).kernels);
-        device_case c = device_cases[0];
-        c.most = 100;
-        c.steps = 10;
-        c.every = 5;
-        if (i == 1) /* what came from the disk is what was compiled */
-            device_compare(own, &c);
+        if (i == 1 && !code)
+            check_cast(own);
         gs_device_free(own);
         snprintf(command, sizeof command, "ls %s/*.bin", folder);
         FILE *list = popen(command, "r");
