@@ -60,7 +60,12 @@ if command -v nvcc >/dev/null && command -v ptxas >/dev/null; then
     check "sm_75's PTX: at most 64 registers on later generations, no spills" embedded
     nvcc -O3 -arch=compute_75 -ptx -o "$tmp/contracted.ptx" "$BUILD/device/kernels_75.cu" 2>"$tmp/out"
     check "without -fmad=false there would be fma" grep -q 'fma\.rn\.f32' "$tmp/contracted.ptx"
-    check "05_cuda_loop.cu compiles" nvcc -arch=sm_75 -Iinclude -c -o "$tmp/loop.o" examples/05_cuda_loop.cu
+    if [ -z "$SAN" ]; then
+        check "05_cuda_loop.cu compiles and links" nvcc -arch=sm_75 -Iinclude -o "$tmp/loop" examples/05_cuda_loop.cu \
+            "$BUILD/libgradscale_device.a" "$BUILD/libgradscale.a" -lm -ldl -lpthread
+    else
+        check "05_cuda_loop.cu compiles" nvcc -arch=sm_75 -Iinclude -c -o "$tmp/loop.o" examples/05_cuda_loop.cu
+    fi
 else
     skip CUDA "there is no nvcc"
 fi

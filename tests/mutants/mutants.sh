@@ -184,7 +184,7 @@ cp -a Makefile include src cli scripts tests "$work/tree"
 programs() # build directory
 {
     case $ONLY in
-    src/device*) printf '%s\n' $device ;;
+    src/device* | Makefile) printf '%s\n' $device ;;
     *) printf '%s\n' $base $num $kernel $gemm $rows $optim $scaler $device $engine $train ;;
     esac | sort -u | sed "s|^|$1/tests/|"
 }
