@@ -338,8 +338,8 @@ GS_API void gs_step_merge(gs_step *into, const gs_step *from);
  *                          strided view is one
  *   too many lists         GS_ESTATE: more than GS_STEP_LISTS different ones
  *   after gs_step_end      GS_ESTATE: these are gradients of another batch, begin its step
- *   a scale too small      GS_ERANGE: 1 / scale overflows f32 or is below its normal numbers. If
- *   or too large           nothing else is reported, the step's reason is INF
+ *   a scale too small      GS_ERANGE: 1 / scale is Inf or 0 in f32. If nothing else is reported,
+ *   or too large           the step's reason is INF
  *
  * So a buffer serves one list per step. To use it for several, unscale with gs_tensors_scale and
  * report to gs_step_scan_unscaled. A call that fails changes neither the step nor the gradients;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define F32_MAX 0x1.fffffep+127
-#define F32_MIN 0x1p-126 /* below it bits are lost, of all gradients */
+#define F32_ZERO 0x1p-150 /* rounds to 0, and so would all gradients */
 
 double gsi_next_scale(const gs_scaler *s)
 {
@@ -34,7 +34,7 @@ bool gsi_inverse_fits_f32(const gs_step *step) { return step->inverse <= F32_MAX
 
 bool gsi_can_unscale(const gs_step *step)
 {
-    return gsi_inverse_fits_f32(step) && step->inverse >= F32_MIN;
+    return gsi_inverse_fits_f32(step) && step->inverse > F32_ZERO;
 }
 
 void gs_step_loss(gs_step *step, double loss)

@@ -60,7 +60,7 @@ static gs_status set_probe(gs_rules *r, const char *key, const char *value, gs_e
 
 static gs_status set_half(gs_rules *r, const char *key, const char *value, gs_error *error)
 {
-    gs_dtype type;
+    gs_dtype type = GS_F32;
     if (gs_dtype_parse(&type, value, NULL) != GS_OK ||
         (type != GS_F16 && type != GS_BF16 && type != GS_F32))
         return gsi_fail(error, GS_ERANGE, "%s=%s: %s must be f16, bf16 or f32", key, value, key);

@@ -62,8 +62,8 @@ limit()
     [ "$(cat "$tmp/limit")" = "$2" ]
 }
 check "GS_LONG=1 is long" limit 1 3600
-check "GS_LONG=0 is not" limit 0 300
-check "nor is an empty one" limit "" 300
+check "GS_LONG=0 is not" limit 0 600
+check "nor is an empty one" limit "" 600
 
 # ---- shell.sh ----
 

@@ -322,7 +322,8 @@ static void test_scale_too_small(void)
     gs_context_free(r.ctx);
 }
 
-/* Nor may it be 0 or have lost bits in f32: all gradients would be zero, and the step applied. */
+/* Nor may it be 0 in f32: all gradients would be zero, and the step applied. One that is subnormal
+ * there is used as torch uses it. */
 static void test_scale_too_large(void)
 {
     char text[240];
@@ -341,17 +342,9 @@ static void test_scale_too_large(void)
     gs_step_amax(&r.step, 3);
     CHECK(gs_step_end(&r.step, &r.scaler).action == GS_APPLY);
     gs_context_free(r.ctx);
-    r = begin("static:1e+38", "");
-    refused(&r, NULL, list, 1, GS_ERANGE,
-            "a scale of 1e+38 cannot be undone: 1 / scale underflows f32");
-    gs_context_free(r.ctx);
-    r = begin("pytorch", "highest=off init=1e+38"); /* one that can back off does */
-    refused(&r, NULL, list, 1, GS_ERANGE,
-            "a scale of 1e+38 cannot be undone: 1 / scale underflows f32");
-    CHECK(gs_step_end(&r.step, &r.scaler).scale < 0.6e+38);
-    gs_step_begin(&r.step, &r.scaler);
+    r = begin("pytorch", "highest=off init=1e+38");
     CHECK(gs_step_unscale(&r.step, r.ctx, NULL, list, 1) == GS_OK);
-    CHECK(fabsf(g[0] / 6e-38f - 1) < 1e-6f);
+    CHECK(g[0] == 3 * (float)r.step.inverse && gs_step_end(&r.step, &r.scaler).action == GS_APPLY);
     gs_context_free(r.ctx);
 }
 
