@@ -1,5 +1,5 @@
-/* A stand-in for libOpenCL.so.1 with one device, which has no fp64. Whatever else is called aborts: a device that
- * is refused gets no queue, no program and no memory. */
+/* A stand-in for libOpenCL.so.1 with one device, which has no fp64. Whatever else is called
+ * aborts: a device that is refused gets no queue, no program and no memory. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

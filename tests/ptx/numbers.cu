@@ -1,5 +1,5 @@
-/* Conversions and fma as a CUDA programmer writes them: test_ptx.c executes what nvcc makes of it for the
- * oldest and the newest architecture. */
+/* Conversions and fma as a CUDA programmer writes them: test_ptx.c executes what nvcc makes of
+ * it for the oldest and the newest architecture. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

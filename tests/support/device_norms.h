@@ -1,6 +1,6 @@
-/* device_norms.h: LAMB's norms, by launches of its kernels alone. Beyond 4096 chunks, which no test has
- * the memory for: the second half of a step over one weight that claims to be that large, with norms
- * that tell whether groups were folded. And the first half's, to the last bit. */
+/* device_norms.h: LAMB's norms, by launches of its kernels alone. Beyond 4096 chunks, which no
+ * test has the memory for: the second half of a step over one weight that claims to be that
+ * large, with norms that tell whether groups were folded. And the first half's, to the last bit. */
 #ifndef DEVICE_NORMS_H
 #define DEVICE_NORMS_H
 
@@ -10,8 +10,9 @@
 
 #include <math.h>
 
-/* One block of `kernel` over one weight: w[0..count) of a type, no gradient, no moments; with decay 1, so that the
- * direction is the weight. `chunks` is what it claims to have. w and norms are written and read back. */
+/* One block of `kernel` over one weight: w[0..count) of a type, no gradient, no moments; with
+ * decay 1, so that the direction is the weight. `chunks` is what it claims to have. w and norms
+ * are written and read back. */
 static inline void norms_launch(gs_device *d, gsi_device_kernel kernel, void *w, size_t count,
                                 gs_dtype type, gsd_norms *norms, uint32_t chunks)
 {
@@ -80,8 +81,8 @@ static inline float norms_step(gs_device *d, uint32_t chunks, float tail)
     return weight;
 }
 
-/* The norms of a chunk to the last bit of f64, which steps in f32 would not show: 32 lanes, folded in
- * halves at the end or, where weights are halves, after every 1024 elements. */
+/* The norms of a chunk to the last bit of f64, which steps in f32 would not show: 32 lanes,
+ * folded in halves at the end or, where weights are halves, after every 1024 elements. */
 static inline void norms_chunk(gs_device *d, gs_dtype type, uint32_t random)
 {
     enum { COUNT = 5000 };

@@ -99,8 +99,8 @@ static gs_device *open_device(const char *ptx, gs_error *error)
 
 static int sanitized(void) { return getenv("SAN") && *getenv("SAN"); } /* five times as slow */
 
-/* 50 steps of every case on the oldest and the newest architecture. Interpretation is slow: one case
- * has 10,000 elements, GS_LONG=1 gives 20,000 to all. */
+/* 50 steps of every case on the oldest and the newest architecture. Interpretation is slow: one
+ * case has about 10,000 elements, GS_LONG=1 gives 20,000 to all. */
 static void test_equal_bits(void)
 {
     SET_UP;

@@ -97,8 +97,8 @@ static void check_cast(gs_device *own)
     device_rig_close(&r);
 }
 
-/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL needs
- * 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
+/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL
+ * needs 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
 static void test_cache(void)
 {
 #define X(name) "__kernel void gsd_" #name "(void) {}\n"

@@ -1,5 +1,5 @@
-/* The interpreter of tests/ptx, which the proofs of test_device_cuda stand on: its arithmetic against
- * other definitions of the same, and every wrong that it has to find, once. */
+/* The interpreter of tests/ptx, which the proofs of test_device_cuda stand on: its arithmetic
+ * against other definitions of the same, and every wrong that it has to find, once. */
 #include "test.h"
 
 #include "gradscale/num.h"
