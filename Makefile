@@ -187,7 +187,7 @@ $(BUILD)/device/kernels.txt: $(KERNEL_SOURCES)
 	@mkdir -p $(@D)
 	$(call say,TEXT)scripts/device_source.sh >$@.tmp && mv $@.tmp $@
 
-$(BUILD)/device/sm_%.ptx: $(BUILD)/device/kernels.txt
+$(BUILD)/device/sm_%.ptx: $(BUILD)/device/kernels.txt Makefile
 	$(call say,NVCC)cp $< $(@D)/kernels_$*.cu && $(NVCC) $(NVCCFLAGS) -arch=compute_$* -ptx $(@D)/kernels_$*.cu -o $@
 
 $(BUILD)/device/text.c: $(BUILD)/device/kernels.txt $(if $(NVCC),$(BUILD)/device/sm_75.ptx)
@@ -249,6 +249,17 @@ $(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,stand-in.so -o $@ $^ $(LIBS)
 $(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
+$(BUILD)/tests/ptx/numbers_%.ptx: tests/ptx/numbers.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCCFLAGS) -arch=compute_$* -ptx $< -o $@
+$(BUILD)/tests/test_ptx: $(call obj,$(wildcard tests/ptx/ptx_*.c)) \
+    | $(if $(NVCC),$(patsubst %,$(BUILD)/tests/ptx/numbers_%.ptx,75 121))
+
+# An OpenCL device that cannot be used.
+$(BUILD)/tests/libno_f64.so: $(call obj,tests/device/no_f64.c)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -o $@ $^ $(LIBS)
+$(BUILD)/tests/test_device: | $(BUILD)/tests/libno_f64.so
 
 # A caller whose flags are careless.
 $(BUILD)/tests/test_pass: $(BUILD)/obj/tests/unit/fastmath.o

@@ -57,7 +57,9 @@ DEVICE double round_f16(double x)
     }
 }
 C
-take src/scaler/machine.c gsi_round_state move growth_is_due grow back_off step_clean step_found gsi_machine_step
+# the scaler is in shared memory
+take src/scaler/machine.c gsi_round_state move growth_is_due grow back_off step_clean step_found gsi_machine_step |
+    sed -E 's/(const gs_params|gs_machine) \\*/SHARED_PTR &/g; s/const SHARED_PTR/SHARED_PTR const/g'
 for file in types.h number.h report.h scan.h decide.h act.h; do
     text $file
 done

@@ -1,6 +1,7 @@
 /* gradscale bench device: bytes per second of scan and act on a device, as a share of what its own
  * copy of device memory reaches in the same run. The best of several rounds counts. */
 #include "cli/bench/bench.h"
+#include "cli/core/json.h"
 #include "cli/device/device.h"
 
 #include <stdlib.h>
@@ -84,16 +85,77 @@ static gs_status measure(device_bench *b, timed_fn *run, uint64_t rounds, double
     return status;
 }
 
+/* In their order; the first is what the others are compared with. */
+static const struct {
+    const char *name;
+    timed_fn *run;
+    double bytes; /* per weight, read and written; 0: what it touches does not grow with them */
+} passes[] = {
+    {"copy", run_copy, 4}, {"scan", run_scan, 2}, {"decide", run_decide, 0}, {"act", run_act, 28}};
+enum { PASSES = sizeof passes / sizeof passes[0] };
+
+static double speed_of(const device_bench *b, int i, const double *seconds) /* GB/s */
+{
+    return passes[i].bytes * (double)b->count / seconds[i] / 1e9;
+}
+
+static void print_table(const device_bench *b, const double *seconds)
+{
+    const gs_device_info info = gs_device_get_info(b->device);
+    cli_table *t = cli_table_new((const char *const[]){"<pass", ">ms", ">GB/s", ">of copy", NULL});
+    printf("%s: %s, %zu weights\n", gs_device_kind_name(info.kind), info.name, b->count);
+    for (int i = 0; i < PASSES; i++) {
+        const double speed = speed_of(b, i, seconds);
+        cli_table_cell(t, "%s", passes[i].name);
+        cli_table_cell(t, "%.3f", seconds[i] * 1e3);
+        cli_table_cell(t, passes[i].bytes > 0 ? "%.2f" : "-", speed);
+        cli_table_cell(t, passes[i].bytes > 0 ? "%.0f%%" : "-",
+                       100 * speed / speed_of(b, 0, seconds));
+    }
+    cli_table_print(t, stdout);
+}
+
+static void print_json(const device_bench *b, const double *seconds, uint64_t rounds)
+{
+    const gs_device_info info = gs_device_get_info(b->device);
+    json_writer j;
+    put_begin(&j, stdout, true);
+    put_object(&j, NULL);
+    put_string(&j, "bench", "device");
+    put_string(&j, "version", gs_version());
+    put_string(&j, "kind", gs_device_kind_name(info.kind));
+    put_string(&j, "device", info.name);
+    put_string(&j, "driver", info.driver);
+    put_string(&j, "kernels", info.kernels);
+    put_double(&j, "load", cli_load());
+    put_u64(&j, "weights", b->count);
+    put_u64(&j, "rounds", rounds);
+    put_array(&j, "passes");
+    for (int i = 0; i < PASSES; i++) {
+        put_object(&j, NULL);
+        put_string(&j, "name", passes[i].name);
+        put_u64(&j, "bytes", (uint64_t)passes[i].bytes * b->count);
+        put_double(&j, "seconds", seconds[i]);
+        put_double(&j, "gb_per_s", speed_of(b, i, seconds));
+        put_double(&j, "of_copy", speed_of(b, i, seconds) / speed_of(b, 0, seconds));
+        put_end(&j);
+    }
+    put_end(&j);
+    put_end(&j);
+}
+
 int bench_device(int argc, char **argv)
 {
     device_choice choice = {.kind = GS_DEVICE_HOST};
     uint64_t rounds = 10;
     size_t size = 64 << 20;
+    bool json = false;
     const cli_option options[] = {
         DEVICE_ROWS(&choice),
         {"size", "BYTES", "of the f32 weights", CLI_SIZE(&size), .min = 1 << 16, .max = 0x1p+40},
         {"rounds", "N", "runs of each, of which the best counts", CLI_UNSIGNED(&rounds), .min = 1,
          .max = 1e6},
+        {"json", NULL, "print JSON; its schema is in doc/json-bench.md", CLI_FLAG(&json)},
         {0}};
     const cli_spec spec = {
         .name = "gradscale bench device",
@@ -108,32 +170,14 @@ int bench_device(int argc, char **argv)
     const int opened = device_open(&b.device, &choice);
     if (opened != CLI_GO)
         return opened;
-    const gs_device_info info = gs_device_get_info(b.device);
+    double seconds[PASSES];
     gs_status status = make(&b, &error);
-    static const struct {
-        const char *name;
-        timed_fn *run;
-        double bytes; /* per weight, read and written */
-    } rows[] = {{"copy", run_copy, 4},
-                {"scan", run_scan, 2},
-                {"decide", run_decide, 0},
-                {"act", run_act, 28}};
-    double limit = 0;
-    if (status == GS_OK)
-        printf("%s: %s, %zu weights\n", gs_device_kind_name(info.kind), info.name, b.count);
-    cli_table *t = cli_table_new((const char *const[]){"<pass", ">ms", ">GB/s", ">of copy", NULL});
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == GS_OK; i++) {
-        double seconds;
-        status = measure(&b, rows[i].run, rounds, &seconds, &error);
-        const double speed = rows[i].bytes * (double)b.count / seconds / 1e9;
-        limit = i == 0 ? speed : limit;
-        cli_table_cell(t, "%s", rows[i].name);
-        cli_table_cell(t, "%.3f", seconds * 1e3);
-        cli_table_cell(t, rows[i].bytes > 0 ? "%.2f" : "-", speed);
-        cli_table_cell(t, rows[i].bytes > 0 ? "%.0f%%" : "-", 100 * speed / limit);
-    }
-    if (status == GS_OK)
-        cli_table_print(t, stdout);
+    for (int i = 0; i < PASSES && status == GS_OK; i++)
+        status = measure(&b, passes[i].run, rounds, &seconds[i], &error);
+    if (status == GS_OK && json)
+        print_json(&b, seconds, rounds);
+    else if (status == GS_OK)
+        print_table(&b, seconds);
     gs_device_plan_free(b.plan);
     gs_device_release(b.device, b.data);
     gs_device_release(b.device, b.copy);

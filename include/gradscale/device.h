@@ -51,6 +51,7 @@ typedef struct gs_device_config {
     const char *rtc;     /* NULL: libnvrtc.so of CUDA 13, 12 or 11 */
     const char *cache;   /* a folder for compiled kernels; NULL: none */
     const char *code;    /* PTX, or source for OpenCL, in place of the library's; NULL: that */
+    gs_alloc alloc;      /* for memory of the host; resize NULL: malloc */
 } gs_device_config;
 
 typedef struct gs_device gs_device; /* compiled kernels; none of the caller's memory */

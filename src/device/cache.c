@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +31,7 @@ static bool path_of(char *path, size_t size, const char *folder, const char *key
     return n > 0 && (size_t)n < size;
 }
 
-char *gsi_cache_load(const char *folder, const char *key, size_t *bytes)
+char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes)
 {
     char path[4096];
     header h;
@@ -44,17 +43,15 @@ char *gsi_cache_load(const char *folder, const char *key, size_t *bytes)
     char *data = NULL;
     if (fread(&h, sizeof h, 1, f) == 1 && memcmp(h.magic, "gsdcache", 8) == 0 &&
         h.key == hash(key, strlen(key)) && h.bytes > 0 && h.bytes <= MOST)
-        data = malloc((size_t)h.bytes + 1);
+        data = gsi_device_new(d, (size_t)h.bytes + 1);
     if (data && (fread(data, 1, (size_t)h.bytes, f) != h.bytes || getc(f) != EOF ||
                  hash(data, (size_t)h.bytes) != h.data)) {
-        free(data);
+        gsi_free(&d->heap, data);
         data = NULL;
     }
     fclose(f);
-    if (data) {
-        data[h.bytes] = 0;
+    if (data)
         *bytes = (size_t)h.bytes;
-    }
     return data;
 }
 

@@ -4,7 +4,6 @@
 #include "device/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the part of cuda.h and nvrtc.h that is used ---- */
@@ -91,6 +90,7 @@ static gs_status enter(const cuda *c, gs_error *error)
     return code == 0 ? GS_OK : failed(c, "cuCtxPushCurrent: the context is not valid", code, error);
 }
 
+/* What it could report is of work before: the next call reports it, too. */
 static gs_status leave(const cuda *c, gs_status status)
 {
     void *popped;
@@ -192,8 +192,8 @@ static void *open_rtc(rtc_calls *rtc, const char *name, gs_error *error)
     return library;
 }
 
-/* PTX, malloc'ed; NULL: error says why. */
-static char *compile(const rtc_calls *rtc, gs_error *error)
+/* PTX, of d's heap; NULL: error says why. */
+static char *compile(gs_device *d, const rtc_calls *rtc, gs_error *error)
 {
     static const char *const options[] = {"-fmad=false", "-arch=compute_75", "-default-device"};
     void *program = NULL;
@@ -205,18 +205,19 @@ static char *compile(const rtc_calls *rtc, gs_error *error)
     if (code == 0)
         code = rtc->GetPTXSize(program, &bytes);
     if (code == 0) {
-        ptx = malloc(bytes + 1);
+        ptx = gsi_device_new(d, bytes + 1);
         code = ptx ? rtc->GetPTX(program, ptx) : 1;
     }
     if (code != 0) {
         char *log = NULL;
-        if (program && rtc->GetProgramLogSize(program, &bytes) == 0 && (log = calloc(1, bytes + 1)))
+        if (program && rtc->GetProgramLogSize(program, &bytes) == 0 &&
+            (log = gsi_device_new(d, bytes + 1)))
             rtc->GetProgramLog(program, log);
         const char *line = log ? strstr(log, "error") : NULL;
         gsi_fail(error, GS_EIO, "NVRTC cannot compile the kernels, code %d: %.150s", code,
                  line ? line : "");
-        free(log);
-        free(ptx);
+        gsi_free(&d->heap, log);
+        gsi_free(&d->heap, ptx);
         ptx = NULL;
     }
     if (program)
@@ -233,22 +234,25 @@ static void lower_version(char *ptx)
         memcpy(line + 9, "6.3", 3);
 }
 
-static char *duplicate(const char *text)
+static char *duplicate(gs_device *d, const char *text, gs_error *error)
 {
     const size_t bytes = strlen(text) + 1;
-    char *copy = malloc(bytes);
+    char *copy = gsi_device_new(d, bytes);
+    if (!copy)
+        gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of kernels", bytes);
     return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-static char *find_ptx(gs_device_info *info, const gs_device_config *config, gs_error *error)
+static char *find_ptx(gs_device *d, const gs_device_config *config, gs_error *error)
 {
+    gs_device_info *info = &d->info;
     rtc_calls rtc;
     int major = 0, minor = 0;
     char key[128];
     size_t bytes;
     snprintf(info->kernels, sizeof info->kernels, config->code ? "given PTX" : "embedded PTX");
     if (config->code || (gsi_device_ptx[0] && !config->rtc))
-        return duplicate(config->code ? config->code : gsi_device_ptx);
+        return duplicate(d, config->code ? config->code : gsi_device_ptx, error);
     if (!open_rtc(&rtc, config->rtc, error))
         return NULL;
     rtc.Version(&major, &minor);
@@ -256,22 +260,22 @@ static char *find_ptx(gs_device_info *info, const gs_device_config *config, gs_e
     for (const char *s = gsi_device_source; *s; s++)
         h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001B3);
     snprintf(key, sizeof key, "nvrtc %d.%d %016llx", major, minor, (unsigned long long)h);
-    char *ptx = gsi_cache_load(config->cache, key, &bytes);
+    char *ptx = gsi_cache_load(d, config->cache, key, &bytes);
     snprintf(info->kernels, sizeof info->kernels, ptx ? "cache" : "NVRTC");
-    if (!ptx && (ptx = compile(&rtc, error)))
+    if (!ptx && (ptx = compile(d, &rtc, error)))
         gsi_cache_store(config->cache, key, ptx, strlen(ptx));
     return ptx; /* NVRTC does not survive being closed and opened again: it stays */
 }
 
-static gs_status load_module(cuda *c, gs_device_info *info, const gs_device_config *config,
-                             gs_error *error)
+static gs_status load_module(gs_device *d, const gs_device_config *config, gs_error *error)
 {
-    char *ptx = find_ptx(info, config, error);
+    cuda *c = d->own;
+    char *ptx = find_ptx(d, config, error);
     if (!ptx)
         return error->status;
     lower_version(ptx);
     cu_result code = c->cu.ModuleLoadData(&c->module, ptx);
-    free(ptx);
+    gsi_free(&d->heap, ptx);
     if (code != 0)
         return failed(c, "cuModuleLoadData", code, error);
     for (int k = 0; k < GSD_KERNEL_COUNT && code == 0; k++)
@@ -290,7 +294,7 @@ static void cuda_close(gs_device *d)
     }
     if (c->primary)
         c->cu.PrimaryCtxRelease(c->device);
-    free(c);
+    gsi_free(&d->heap, c);
 }
 
 static gs_status pick_context(cuda *c, const gs_device_config *config, gs_error *error)
@@ -323,7 +327,7 @@ static gs_status pick_context(cuda *c, const gs_device_config *config, gs_error 
 
 static gs_status cuda_open(gs_device *d, const gs_device_config *config, gs_error *error)
 {
-    cuda *c = calloc(1, sizeof *c);
+    cuda *c = gsi_device_new(d, sizeof *c);
     gs_error unread;
     if (!c)
         return gsi_fail(error, GS_ENOMEM, "no memory for a device");
@@ -337,7 +341,7 @@ static gs_status cuda_open(gs_device *d, const gs_device_config *config, gs_erro
     if (status == GS_OK)
         status = enter(c, error);
     if (status == GS_OK)
-        status = leave(c, load_module(c, &d->info, config, error));
+        status = leave(c, load_module(d, config, error));
     if (status != GS_OK)
         cuda_close(d);
     return status;

@@ -1,7 +1,6 @@
 /* Devices, their memory, and what is the same for all kinds of them. */
 #include "device/device.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char *const gsi_device_kernels[] = {
@@ -46,6 +45,19 @@ gs_status gs_device_list(gs_device_info *list, size_t room, size_t *n,
     return status == GS_OK ? kinds[today.kind].backend->list(list, room, n, &today, error) : status;
 }
 
+/* Its heap is inside of it. */
+static void drop(gs_device *d)
+{
+    gsi_heap heap = d->heap;
+    gsi_free(&heap, d);
+}
+
+void *gsi_device_new(gs_device *d, size_t bytes)
+{
+    void *block = gsi_new(&d->heap, bytes);
+    return block ? memset(block, 0, bytes) : NULL;
+}
+
 gs_status gs_device_create(gs_device **out, const gs_device_config *config, gs_error *error)
 {
     gs_device_config today;
@@ -55,13 +67,16 @@ gs_status gs_device_create(gs_device **out, const gs_device_config *config, gs_e
     gs_status status = read_config(&today, config, error);
     if (status != GS_OK)
         return status;
-    gs_device *d = calloc(1, sizeof *d);
+    gsi_heap heap;
+    gsi_heap_init(&heap, &today.alloc);
+    gs_device *d = gsi_new(&heap, sizeof *d);
     if (!d)
         return gsi_fail(error, GS_ENOMEM, "no memory for a device");
+    *d = (gs_device){.heap = heap};
     d->backend = kinds[today.kind].backend;
     status = d->backend->open(d, &today, error);
     if (status != GS_OK) {
-        free(d);
+        drop(d);
         return status;
     }
     *out = d;
@@ -73,7 +88,7 @@ void gs_device_free(gs_device *d)
     if (!d)
         return;
     d->backend->close(d);
-    free(d);
+    drop(d);
 }
 
 gs_device_info gs_device_get_info(const gs_device *d) { return d->info; }

@@ -89,8 +89,9 @@ extern const gsi_device_backend gsi_device_host, gsi_device_cuda, gsi_device_ope
 struct gs_device {
     const gsi_device_backend *backend;
     gs_device_info info;
-    void *own;    /* the backend's */
-    bool offsets; /* tables hold offsets from a base; else addresses */
+    gsi_heap heap; /* memory of the host */
+    void *own;     /* the backend's */
+    bool offsets;  /* tables hold offsets from a base; else addresses */
 };
 
 struct gs_device_plan {
@@ -107,6 +108,9 @@ struct gs_device_plan {
     uint64_t polled;     /* reports */
     void *queue;         /* the last that was used */
 };
+
+/* Memory of the host, cleared; NULL: there is none. gsi_free(&d->heap, ...) */
+void *gsi_device_new(gs_device *d, size_t bytes);
 
 /* ---- embedded by the build ---- */
 
@@ -126,8 +130,8 @@ void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs
 /* ---- cache.c ---- */
 
 /* Compiled kernels by key: the caller's folder, a file each. A file that is damaged or of another
- * key is none. load: malloc'ed, with a 0 behind; NULL: there is none. store fails silently. */
-char *gsi_cache_load(const char *folder, const char *key, size_t *bytes);
+ * key is none. load: of d's heap, with a 0 behind; NULL: there is none. store fails silently. */
+char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes);
 void gsi_cache_store(const char *folder, const char *key, const void *data, size_t bytes);
 
 /* ---- plan.c ---- */

@@ -3,8 +3,6 @@
 
 #include "kernel/fpenv.h"
 
-#include <stdlib.h>
-
 #if defined(__GNUC__) /* every kernel has all arguments */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #endif
@@ -42,8 +40,7 @@ static void *address(gs_device_ptr p) { return (void *)(uintptr_t)p.offset; }
 
 static gs_status host_alloc(gs_device *d, gs_device_ptr *out, size_t bytes, gs_error *error)
 {
-    (void)d;
-    void *block = malloc(bytes > 0 ? bytes : 1);
+    void *block = gsi_new(&d->heap, bytes);
     if (!block)
         return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes", bytes);
     *out = (gs_device_ptr){NULL, (uint64_t)(uintptr_t)block};
@@ -52,8 +49,7 @@ static gs_status host_alloc(gs_device *d, gs_device_ptr *out, size_t bytes, gs_e
 
 static void host_release(gs_device *d, gs_device_ptr memory)
 {
-    (void)d;
-    free(address(memory));
+    gsi_free(&d->heap, address(memory));
 }
 
 static gs_status host_pin(gs_device *d, void **out, size_t bytes, gs_error *error)
@@ -65,11 +61,7 @@ static gs_status host_pin(gs_device *d, void **out, size_t bytes, gs_error *erro
     return status;
 }
 
-static void host_unpin(gs_device *d, void *memory)
-{
-    (void)d;
-    free(memory);
-}
+static void host_unpin(gs_device *d, void *memory) { gsi_free(&d->heap, memory); }
 
 static gs_status host_write(gs_device *d, gs_device_ptr to, const void *from, size_t bytes,
                             void *queue, gs_error *error)

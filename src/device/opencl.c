@@ -6,7 +6,6 @@
 #include "device/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the part of the OpenCL headers that is used ---- */
@@ -162,8 +161,9 @@ static gs_status opencl_list(gs_device_info *list, size_t room, size_t *n,
 /* ---- kernels ---- */
 
 /* NULL unless it builds. */
-static cl_handle build(const opencl *o, cl_handle program, gs_error *error)
+static cl_handle build(gs_device *d, cl_handle program, gs_error *error)
 {
+    const opencl *o = d->own;
     if (!program)
         return NULL;
     const cl_int code = o->cl.BuildProgram(program, 1, &o->device, options, NULL, NULL);
@@ -171,7 +171,7 @@ static cl_handle build(const opencl *o, cl_handle program, gs_error *error)
         return program;
     enum { MOST = 1 << 20 };
     size_t used = 0;
-    char *log = calloc(1, MOST);
+    char *log = gsi_device_new(d, MOST);
     if (log)
         o->cl.GetProgramBuildInfo(program, o->device, PROGRAM_BUILD_LOG, MOST - 1, log, &used);
     const char *line = log ? strstr(log, "error") : NULL;
@@ -179,23 +179,24 @@ static cl_handle build(const opencl *o, cl_handle program, gs_error *error)
              line  ? line
              : log ? log
                    : "");
-    free(log);
+    gsi_free(&d->heap, log);
     o->cl.ReleaseProgram(program);
     return NULL;
 }
 
-static void keep_binary(const opencl *o, const char *folder, const char *key)
+static void keep_binary(gs_device *d, const char *folder, const char *key)
 {
+    const opencl *o = d->own;
     size_t bytes = 0;
     if (!folder ||
         o->cl.GetProgramInfo(o->program, PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != 0 ||
         bytes == 0 || bytes > 64 << 20)
         return;
-    unsigned char *binary = malloc(bytes);
+    unsigned char *binary = gsi_device_new(d, bytes);
     if (binary &&
         o->cl.GetProgramInfo(o->program, PROGRAM_BINARIES, sizeof binary, &binary, NULL) == 0)
         gsi_cache_store(folder, key, binary, bytes);
-    free(binary);
+    gsi_free(&d->heap, binary);
 }
 
 static uint64_t hash(const char *text)
@@ -206,22 +207,23 @@ static uint64_t hash(const char *text)
     return h;
 }
 
-static gs_status make_program(opencl *o, gs_device_info *info, const gs_device_config *config,
-                              gs_error *error)
+static gs_status make_program(gs_device *d, const gs_device_config *config, gs_error *error)
 {
+    opencl *o = d->own;
+    gs_device_info *info = &d->info;
     const char *source = config->code ? config->code : gsi_device_source;
     char key[512];
     size_t bytes = 0;
     cl_int code, loaded = 0;
     snprintf(key, sizeof key, "opencl %s %s %s %016llx", info->name, info->driver, options,
              (unsigned long long)hash(source));
-    unsigned char *binary = (unsigned char *)gsi_cache_load(config->cache, key, &bytes);
+    unsigned char *binary = (unsigned char *)gsi_cache_load(d, config->cache, key, &bytes);
     if (binary) {
         const unsigned char *const_binary = binary;
         cl_handle program = o->cl.CreateProgramWithBinary(o->context, 1, &o->device, &bytes,
                                                           &const_binary, &loaded, &code);
-        o->program = code == 0 ? build(o, program, NULL) : NULL;
-        free(binary);
+        o->program = code == 0 ? build(d, program, NULL) : NULL;
+        gsi_free(&d->heap, binary);
         snprintf(info->kernels, sizeof info->kernels, "cache");
     }
     if (o->program)
@@ -229,11 +231,11 @@ static gs_status make_program(opencl *o, gs_device_info *info, const gs_device_c
     cl_handle program = o->cl.CreateProgramWithSource(o->context, 1, &source, NULL, &code);
     if (code != 0)
         return failed("CreateProgramWithSource", code, error);
-    o->program = build(o, program, error);
+    o->program = build(d, program, error);
     if (!o->program)
         return GS_EIO;
     snprintf(info->kernels, sizeof info->kernels, "clBuildProgram");
-    keep_binary(o, config->cache, key);
+    keep_binary(d, config->cache, key);
     return GS_OK;
 }
 
@@ -286,13 +288,13 @@ static void opencl_close(gs_device *d)
         o->cl.ReleaseCommandQueue(o->queue);
     if (o->context)
         o->cl.ReleaseContext(o->context);
-    free(o);
+    gsi_free(&d->heap, o);
 }
 
 static gs_status opencl_open(gs_device *d, const gs_device_config *config, gs_error *error)
 {
     cl_int code = 0;
-    opencl *o = calloc(1, sizeof *o);
+    opencl *o = gsi_device_new(d, sizeof *o);
     gs_error unread;
     if (!o)
         return gsi_fail(error, GS_ENOMEM, "no memory for a device");
@@ -313,7 +315,7 @@ static gs_status opencl_open(gs_device *d, const gs_device_config *config, gs_er
         status = code == 0 ? GS_OK : failed("CreateCommandQueue", code, error);
     }
     if (status == GS_OK)
-        status = make_program(o, &d->info, config, error);
+        status = make_program(d, config, error);
     if (status == GS_OK)
         status = make_kernels(o, error);
     if (status != GS_OK)
@@ -348,16 +350,11 @@ static void opencl_release(gs_device *d, gs_device_ptr memory)
 
 static gs_status opencl_pin(gs_device *d, void **out, size_t bytes, gs_error *error)
 {
-    (void)d;
-    *out = malloc(bytes);
+    *out = gsi_device_new(d, bytes);
     return *out ? GS_OK : gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes", bytes);
 }
 
-static void opencl_unpin(gs_device *d, void *memory)
-{
-    (void)d;
-    free(memory);
-}
+static void opencl_unpin(gs_device *d, void *memory) { gsi_free(&d->heap, memory); }
 
 static gs_status opencl_write(gs_device *d, gs_device_ptr to, const void *from, size_t bytes,
                               void *queue, gs_error *error)

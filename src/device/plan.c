@@ -140,7 +140,7 @@ static gs_status check_list(gs_device *d, const gs_device_weight *list, size_t n
         return gsi_fail(error, GS_ENULL, "the list of %zu weights is NULL", n);
     if (!gsi_mul_size(&bytes, n, 4 * sizeof(extent)) || n > UINT32_MAX)
         return gsi_fail(error, GS_ESIZE, "there are too many weights");
-    extent *x = malloc(bytes > 0 ? bytes : 1);
+    extent *x = gsi_device_new(d, bytes);
     if (!x)
         return gsi_fail(error, GS_ENOMEM, "no memory to check a list of %zu weights", n);
     for (size_t t = 0; status == GS_OK && t < n; t++)
@@ -160,7 +160,7 @@ static gs_status check_list(gs_device *d, const gs_device_weight *list, size_t n
             last = i;
         }
     }
-    free(x);
+    gsi_free(&d->heap, x);
     return status;
 }
 
@@ -194,11 +194,11 @@ static gs_status upload(gs_device_plan *p, gsi_device_argument which, const void
 
 static gs_status zeros(gs_device_plan *p, gsi_device_argument which, size_t bytes, gs_error *error)
 {
-    void *data = calloc(bytes > 0 ? bytes : 1, 1);
+    void *data = gsi_device_new(p->device, bytes);
     if (!data)
         return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of a plan", bytes);
     const gs_status status = upload(p, which, data, bytes, error);
-    free(data);
+    gsi_free(&p->device->heap, data);
     return status;
 }
 
@@ -207,7 +207,7 @@ gs_status gsi_plan_rows(gs_device_plan *p, uint64_t applied, double lr, void *qu
 {
     const gs_optim_config *c = &p->optim;
     gs_device *d = p->device;
-    gsd_row *rows = calloc(p->settings.rows, sizeof *rows);
+    gsd_row *rows = gsi_device_new(d, p->settings.rows * sizeof *rows);
     if (!rows)
         return gsi_fail(error, GS_ENOMEM, "no memory for the settings of %u steps",
                         p->settings.rows);
@@ -227,7 +227,7 @@ gs_status gsi_plan_rows(gs_device_plan *p, uint64_t applied, double lr, void *qu
                                    sizeof p->settings, queue, error);
     if (status == GS_OK)
         status = d->backend->wait(d, queue, error);
-    free(rows);
+    gsi_free(&d->heap, rows);
     return status;
 }
 
@@ -269,8 +269,8 @@ static gs_status set_tensors(gs_device_plan *p, const gs_device_weight *list, bo
 {
     const gs_device *d = p->device;
     const gs_device_ptr m = p->arguments[GSD_ARG_M], v = p->arguments[GSD_ARG_V];
-    gsd_tensor *tensors = calloc(p->n + 1, sizeof *tensors);
-    gsd_chunk *chunks = calloc((size_t)p->chunks + 1, sizeof *chunks);
+    gsd_tensor *tensors = gsi_device_new(p->device, (p->n + 1) * sizeof *tensors);
+    gsd_chunk *chunks = gsi_device_new(p->device, ((size_t)p->chunks + 1) * sizeof *chunks);
     gs_status status = GS_OK;
     uint64_t moment = 0;
     uint32_t c = 0;
@@ -305,8 +305,8 @@ static gs_status set_tensors(gs_device_plan *p, const gs_device_weight *list, bo
         status = upload(p, GSD_ARG_TENSORS, tensors, (p->n + 1) * sizeof *tensors, error);
     if (status == GS_OK)
         status = upload(p, GSD_ARG_CHUNKS, chunks, ((size_t)p->chunks + 1) * sizeof *chunks, error);
-    free(tensors);
-    free(chunks);
+    gsi_free(&p->device->heap, tensors);
+    gsi_free(&p->device->heap, chunks);
     return status;
 }
 
@@ -419,11 +419,11 @@ gs_status gs_device_plan_create(gs_device_plan **out, gs_device *device,
         status = check_all(device, list, n, &today, error);
     if (status != GS_OK)
         return status;
-    gs_device_plan *p = calloc(1, sizeof *p);
-    gs_device_ptr *slots = calloc(2 * n + 1, sizeof *slots);
+    gs_device_plan *p = gsi_device_new(device, sizeof *p);
+    gs_device_ptr *slots = gsi_device_new(device, (2 * n + 1) * sizeof *slots);
     if (!p || !slots) {
-        free(p);
-        free(slots);
+        gsi_free(&device->heap, p);
+        gsi_free(&device->heap, slots);
         return gsi_fail(error, GS_ENOMEM, "no memory for a plan of %zu weights", n);
     }
     p->device = device;
@@ -456,8 +456,8 @@ void gs_device_plan_free(gs_device_plan *p)
         gs_device_release(d, p->arguments[i]);
     if (p->arrived)
         d->backend->unpin(d, p->arrived);
-    free(p->slots);
-    free(p);
+    gsi_free(&d->heap, p->slots);
+    gsi_free(&d->heap, p);
 }
 
 gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_optim_state *state,
@@ -484,12 +484,15 @@ gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_op
     next.attempted = s.attempted; /* numbers of reports go on */
     next.applied = state->applied;
     next.skipped = state->skipped;
-    p->lr_set = state->lr_set != 0;
-    p->lr = c.lr;
+    const double headroom = p->settings.headroom;
     p->settings.headroom =
         scaler->policy == GS_POLICY_HEADROOM ? gsi_half_max(scaler) / exp2(scaler->tune[0]) : 0;
-    status = d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
-    if (status == GS_OK)
-        status = gsi_plan_rows(p, state->applied, p->lr, queue, error);
-    return status;
+    status = gsi_plan_rows(p, state->applied, c.lr, queue, error); /* may lack memory: first */
+    if (status != GS_OK) {
+        p->settings.headroom = headroom;
+        return status;
+    }
+    p->lr_set = state->lr_set != 0;
+    p->lr = c.lr;
+    return d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define F32_MAX 0x1.fffffep+127
+#define F32_MAX  0x1.fffffep+127
 #define F32_ZERO 0x1p-150 /* rounds to 0, and so would all gradients */
 
 double gsi_next_scale(const gs_scaler *s)

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Breaks the library, one line at a time, and expects the tests to notice.
 #
-#   [WHERE=FILES] tests/mutants/mutants.sh [COUNT [SEED]]
+#   [WHERE=FILES] [ONLY=PREFIX] tests/mutants/mutants.sh [COUNT [SEED]]
 #   tests/mutants/mutants.sh --check [LIST...]      only whether every entry applies to the tree, in a second
 #
 # Every wrong of tests/mutants/mutants.txt, and COUNT more drawn by SEED from the mechanical ones
 # (mutants.awk), must be caught by a suite, or by a sanitizer in it. tests/mutants/mutants-equal.txt lists,
-# with reasons, those that change no result. A mutant that does not compile, or compiles to the same
+# with reasons, those that change no result. ONLY takes those of the list whose files begin so, and with
+# ONLY=src/device builds no other suites than theirs. A mutant that does not compile, or compiles to the same
 # code, does not count.
 #
 # In both lists an entry is, in this order,
@@ -39,7 +40,7 @@ kernel='test_dispatch test_views test_pass test_pass_values test_pass_bad test_o
 gemm='test_gemm test_gemm_bad'
 rows='checkrows test_rows test_math test_ops'
 optim='test_optim test_optim_loop test_optim_rules test_optim_state test_parity checkoptim'
-device='test_device test_device_cuda'
+device='test_device test_device_cuda test_device_opencl'
 engine='test_chunks test_grads test_tape test_ops test_recompute test_train'
 train='test_train test_chunks test_train_bad test_ranks'
 scaler=$(ls tests/unit/test_scaler*.c | sed 's|.*/\(.*\)\.c|\1|')
@@ -53,7 +54,7 @@ relevant()
     src/kernel/*) echo "$kernel" ;;
     src/optim/*) echo "$optim" ;;
     src/scaler/*) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
-    src/device/*) echo "$device" ;;
+    src/device/* | Makefile) echo "$device" ;;
     src/engine/*) echo "$engine" ;;
     src/train/*) echo "$train" ;;
     esac
@@ -68,7 +69,7 @@ try() # build directory, make's arguments
     for suite in $suites; do
         own=$(sed -n "s/ $suite\$//p" "$work/times")
         make -C "$tree" -s "$dir/tests/$suite" CFLAGS="$flags" "$@" || return 1
-        if ! (cd "$tree" && timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
+        if ! (cd "$tree" && env BUILD="$dir" "$@" timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
             caught=$suite
             return 0
         fi
@@ -182,7 +183,10 @@ mkdir "$work/tree"
 cp -a Makefile include src cli scripts tests "$work/tree"
 programs() # build directory
 {
-    printf '%s\n' $base $num $kernel $gemm $rows $optim $scaler $engine $train | sort -u | sed "s|^|$1/tests/|"
+    case $ONLY in
+    src/device* | Makefile) printf '%s\n' $device ;;
+    *) printf '%s\n' $base $num $kernel $gemm $rows $optim $scaler $device $engine $train ;;
+    esac | sort -u | sed "s|^|$1/tests/|"
 }
 build() # build directory, make's arguments
 {
@@ -194,9 +198,9 @@ build() # build directory, make's arguments
 build build
 build build-address-undefined SAN=address,undefined
 cat "$work"/tree/build/*.a >"$work/archives"
-for suite in "$work"/tree/build/tests/*; do
+for suite in $(programs build); do
     start=$(date +%s%N)
-    (cd "$work/tree" && "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    (cd "$work/tree" && BUILD=build "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     echo "$((($(date +%s%N) - start) / 1000000)) $(basename "$suite")" # ms
 done >"$work/times"
 
@@ -208,7 +212,7 @@ job() # file, line or nothing, from, to
 }
 tab=$(printf '\t')
 awk "$entries" tests/mutants/mutants-equal.txt >"$work/equal"
-awk "$entries" tests/mutants/mutants.txt >"$work/listed"
+awk "$entries" tests/mutants/mutants.txt | awk -v only="$ONLY" 'index($0, only) == 1 || only == "src/device" && /^Makefile/' >"$work/listed"
 while IFS=$tab read -r file from to; do
     job "$file" "" "$from" "$to"
 done <"$work/listed"

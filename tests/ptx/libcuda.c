@@ -3,7 +3,8 @@
  * what a real one refuses: allocation, synchronization, another capture.
  *
  * For tests besides: fake_cuda_fail(n) makes the n-th call from then on fail, once; fake_cuda_why
- * tells what went wrong in a launch; fake_cuda_traffic what was read and written at an address. */
+ * tells what went wrong in a launch; fake_cuda_traffic what was read and written at an address;
+ * fake_cuda_counts how many launches and waits there were since it was asked. */
 #include "ptx.h"
 
 #include <stdio.h>
@@ -38,6 +39,7 @@ typedef struct function {
 typedef struct module {
     ptx_module *ptx;
     function *functions;
+    struct module *next;
 } module;
 
 typedef struct node {
@@ -56,19 +58,33 @@ typedef struct graph {
 
 static ptx_memory memory[ALLOCATIONS];
 static size_t n_memory;
+static void *pinned[ALLOCATIONS];
+static module *modules;
 static graph *capture;
-static int context, stream, stack, driver = 12040;
-static long countdown;
+static int context, stream, stack, driver = 12040, gave;
+static long countdown, n_launched, n_waited;
 static ptx_error why;
 
 /* ---- for tests ---- */
 
-API void fake_cuda_fail(long n) { countdown = n; }
+API void fake_cuda_fail(long n)
+{
+    countdown = n;
+    gave = 0;
+}
 API long fake_cuda_left(void) { return countdown; }
+API int fake_cuda_gave(void) { return gave; } /* that call gave something back */
 API void fake_cuda_driver(int version) { driver = version; }
 API const char *fake_cuda_why(void) { return why; }
 API size_t fake_cuda_allocations(void) { return n_memory; }
 API int fake_cuda_stack(void) { return stack; }
+
+API void fake_cuda_counts(long *launches, long *waits)
+{
+    *launches = n_launched;
+    *waits = n_waited;
+    n_launched = n_waited = 0;
+}
 
 API void fake_cuda_traffic(address at, uint64_t *read, uint64_t *written)
 {
@@ -85,6 +101,8 @@ static int injected(void) { return countdown > 0 && --countdown == 0; }
 #define BEGIN       \
     if (injected()) \
     return INJECTED
+/* What gives back does it, and says that it failed: nothing leaks by an injection. */
+#define GIVEN_BACK (injected() ? gave = 1, INJECTED : OK)
 #define NOT_CAPTURED \
     BEGIN;           \
     if (capture)     \
@@ -146,7 +164,7 @@ API result cuDevicePrimaryCtxRetain(void **out, int device)
     *out = &context;
     return device ? BAD_DEVICE : OK;
 }
-API result cuDevicePrimaryCtxRelease_v2(int device) { return device ? BAD_DEVICE : OK; }
+API result cuDevicePrimaryCtxRelease_v2(int device) { return device ? BAD_DEVICE : GIVEN_BACK; }
 API result cuCtxPushCurrent_v2(void *c)
 {
     BEGIN;
@@ -161,7 +179,7 @@ API result cuCtxPopCurrent_v2(void **c)
         return BAD_CONTEXT;
     stack--;
     *c = &context;
-    return OK;
+    return GIVEN_BACK;
 }
 API result cuCtxGetDevice(int *device)
 {
@@ -178,16 +196,26 @@ API result cuModuleLoadData(void **out, const void *image)
     if (!stack)
         return BAD_CONTEXT;
     ptx_module *ptx = ptx_load(image, why);
+    if (ptx && ptx->fma) { /* it would be executed, but the kernels have none */
+        snprintf(why, sizeof why, "line %d: an fma that the source does not have", ptx->fma);
+        ptx_free(ptx);
+        return BAD_PTX;
+    }
     if (!ptx)
         return BAD_PTX;
     module *m = calloc(1, sizeof *m);
     m->ptx = ptx;
+    m->next = modules;
+    modules = m;
     *out = m;
     return OK;
 }
 API result cuModuleUnload(void *image)
 {
-    module *m = image;
+    module *m = image, **from = &modules;
+    while (*from != m)
+        from = &(*from)->next;
+    *from = m->next;
     while (m->functions) {
         function *f = m->functions;
         m->functions = f->next;
@@ -195,7 +223,7 @@ API result cuModuleUnload(void *image)
     }
     ptx_free(m->ptx);
     free(m);
-    return OK;
+    return GIVEN_BACK;
 }
 API result cuModuleGetFunction(void **out, void *image, const char *name)
 {
@@ -239,20 +267,27 @@ API result cuMemFree_v2(address at)
             ptx_memory_free(&memory[i]);
             free(memory[i].base);
             memory[i] = memory[--n_memory];
-            return OK;
+            return GIVEN_BACK;
         }
     return INVALID;
 }
 API result cuMemAllocHost_v2(void **out, size_t bytes)
 {
     NOT_CAPTURED;
-    *out = malloc(bytes);
-    return *out ? OK : NO_MEMORY;
+    for (size_t i = 0; i < ALLOCATIONS; i++)
+        if (!pinned[i]) {
+            *out = pinned[i] = malloc(bytes);
+            return OK;
+        }
+    return NO_MEMORY;
 }
 API result cuMemFreeHost(void *p)
 {
+    for (size_t i = 0; i < ALLOCATIONS; i++)
+        if (pinned[i] == p)
+            pinned[i] = NULL;
     free(p);
-    return OK;
+    return GIVEN_BACK;
 }
 static int is_device(address at, size_t bytes)
 {
@@ -275,6 +310,18 @@ API result cuMemGetAddressRange_v2(address *base, size_t *bytes, address at)
         }
     }
     return NOT_FOUND;
+}
+
+/* The end of the context, with all that is left in it. */
+API void fake_cuda_end(void)
+{
+    while (n_memory > 0)
+        cuMemFree_v2((address)(uintptr_t)memory[0].base);
+    for (size_t i = 0; i < ALLOCATIONS; i++)
+        if (pinned[i])
+            cuMemFreeHost(pinned[i]);
+    while (modules)
+        cuModuleUnload(modules);
 }
 
 /* ---- streams ---- */
@@ -330,6 +377,7 @@ API result cuStreamSynchronize(void *s)
 {
     NOT_CAPTURED;
     (void)s;
+    n_waited++;
     return stack ? OK : BAD_CONTEXT;
 }
 API result cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
@@ -346,6 +394,7 @@ API result cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, u
     node k = {.f = f, .grid = gx, .block = bx};
     for (size_t i = 0; i < ptx_parameters(f->kernel); i++)
         memcpy(&k.arguments[i], parameters[i], ptx_parameter_bytes(f->kernel, i));
+    n_launched++;
     return enqueue(&k);
 }
 API result cuStreamCreate(void **out, unsigned flags)

@@ -1,6 +1,6 @@
 /* ptx.h: an interpreter of PTX, for what nvcc makes of the kernels of libgradscale_device:
- * operation by operation as the PTX ISA defines it, on a CPU. What it does not know exactly
- * (.approx, .ftz, .sat, fma that the source has not, warp instructions) it refuses.
+ * operation by operation as the PTX ISA defines it, on a CPU: one rounding to each, fma included.
+ * What it does not know exactly (.approx, .ftz, .sat, warp instructions) it refuses.
  *
  * Threads of a block run one after the other from barrier to barrier, so a launch has one result.
  * What a device would leave to chance is found by other means and is an error:
@@ -52,10 +52,13 @@ typedef enum ptx_type {
     PTX_U16,
     PTX_S16,
     PTX_F16,
+    PTX_BF16,
     PTX_B32,
     PTX_U32,
     PTX_S32,
     PTX_F32,
+    PTX_F16X2,
+    PTX_BF16X2,
     PTX_B64,
     PTX_U64,
     PTX_S64,
@@ -177,6 +180,7 @@ struct ptx_kernel {
 
 struct ptx_module {
     ptx_kernel *kernels;
+    int fma; /* the line of one; 0: there is none */
 };
 
 #endif

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const unsigned char ptx_sizes[] = {0, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8};
+const unsigned char ptx_sizes[] = {0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 8, 8, 8};
 
-static const char *const types[] = {"",    "pred", "b8",  "u8",  "s8",  "b16", "u16", "s16", "f16",
-                                    "b32", "u32",  "s32", "f32", "b64", "u64", "s64", "f64"};
+static const char *const types[] = {"",      "pred",   "b8",   "u8",  "s8",  "b16", "u16",
+                                    "s16",   "f16",    "bf16", "b32", "u32", "s32", "f32",
+                                    "f16x2", "bf16x2", "b64",  "u64", "s64", "f64"};
 static const char *const ops[] = {"",
 #define X(name) #name,
                                   PTX_OPS(X)
@@ -280,11 +281,11 @@ static void read_modifiers(reader *r, ptx_instruction *i, char *word, const char
             return;
     }
     const int real = i->type == PTX_F32 || i->type == PTX_F64;
-    if (i->op == PTX_fma && real)
-        fail(r, "an fma that the source does not have:", whole);
+    if (i->op == PTX_fma)
+        r->module->fma = r->line;
     if (real && i->round != PTX_RN &&
         (i->op == PTX_div || i->op == PTX_sqrt || i->op == PTX_rcp || i->op == PTX_add ||
-         i->op == PTX_sub || i->op == PTX_mul))
+         i->op == PTX_sub || i->op == PTX_mul || i->op == PTX_fma))
         fail(r, "may be contracted, or is not exact, without .rn:", whole);
 }
 

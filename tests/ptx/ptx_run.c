@@ -118,7 +118,10 @@ static int is_signed(ptx_type t)
     return t == PTX_S8 || t == PTX_S16 || t == PTX_S32 || t == PTX_S64;
 }
 
-static int is_real(ptx_type t) { return t == PTX_F16 || t == PTX_F32 || t == PTX_F64; }
+static int is_real(ptx_type t)
+{
+    return t == PTX_F16 || t == PTX_BF16 || t == PTX_F32 || t == PTX_F64;
+}
 
 static uint64_t f16_to_f32(uint32_t h)
 {
@@ -148,6 +151,16 @@ static uint64_t f32_to_f16(uint32_t u)
     return sign | (kept + (rest > half || (rest == half && (kept & 1))));
 }
 
+static uint64_t bf16_to_f32(uint32_t h)
+{
+    return (h & 0x7FFF) > 0x7F80 ? 0x7FFFFFFF : (uint64_t)h << 16;
+}
+
+static uint64_t f32_to_bf16(uint32_t u)
+{
+    return (u & 0x7FFFFFFF) > 0x7F800000 ? 0x7FFF : (u + 0x7FFF + (u >> 16 & 1)) >> 16;
+}
+
 /* ---- memory ---- */
 
 static unsigned char *place(run *g, thread *t, const ptx_instruction *i, uint64_t at, int bytes,
@@ -160,7 +173,7 @@ static unsigned char *place(run *g, thread *t, const ptx_instruction *i, uint64_
         return NULL;
     }
     if (i->space == PTX_LOCAL) {
-        if (at + (unsigned)bytes > g->kernel->local)
+        if (at >= g->kernel->local || at + (unsigned)bytes > g->kernel->local)
             g->wrong = "an access outside of local memory";
         return g->wrong ? NULL : t->local + at;
     }
@@ -271,7 +284,8 @@ static void atomic(run *g, thread *t, const ptx_instruction *i)
 
 /* ---- arithmetic ---- */
 
-static uint64_t convert(run *g, const ptx_instruction *i, uint64_t a)
+/* b is the second source of a pair. */
+static uint64_t convert(run *g, const ptx_instruction *i, uint64_t a, uint64_t b)
 {
     const ptx_type to = i->type, from = i->from;
     const int n = ptx_sizes[to], m = ptx_sizes[from];
@@ -281,6 +295,14 @@ static uint64_t convert(run *g, const ptx_instruction *i, uint64_t a)
         return f16_to_f32((uint32_t)a & 0xFFFF);
     if (to == PTX_F16 && from == PTX_F32 && i->round == PTX_RN)
         return f32_to_f16((uint32_t)a);
+    if (to == PTX_F32 && from == PTX_BF16)
+        return bf16_to_f32((uint32_t)a & 0xFFFF);
+    if (to == PTX_BF16 && from == PTX_F32 && i->round == PTX_RN)
+        return f32_to_bf16((uint32_t)a);
+    if (to == PTX_F16X2 && from == PTX_F32 && i->round == PTX_RN) /* the first is the high half */
+        return f32_to_f16((uint32_t)a) << 16 | f32_to_f16((uint32_t)b);
+    if (to == PTX_BF16X2 && from == PTX_F32 && i->round == PTX_RN)
+        return f32_to_bf16((uint32_t)a) << 16 | f32_to_bf16((uint32_t)b);
     if (to == PTX_F64 && from == PTX_F32)
         return b64((double)f32(a));
     if (to == PTX_F32 && from == PTX_F64 && i->round == PTX_RN)
@@ -293,7 +315,7 @@ static uint64_t convert(run *g, const ptx_instruction *i, uint64_t a)
         const double y = x != x ? 0 : x < low ? low : x > high ? high : x;
         return is_signed(to) ? trim((uint64_t)(int64_t)y, n) : (uint64_t)y;
     }
-    if (is_real(to) && to != PTX_F16 && !is_real(from) && i->round == PTX_RN) {
+    if ((to == PTX_F32 || to == PTX_F64) && !is_real(from) && i->round == PTX_RN) {
         const int64_t s = extend(a, m);
         const uint64_t u = trim(a, m);
         if (to == PTX_F32)
@@ -360,7 +382,7 @@ static double extreme(double a, double b, int least)
     return (a < b) == least ? a : b;
 }
 
-static uint64_t of_f32(run *g, ptx_op op, float a, float b)
+static uint64_t of_f32(run *g, ptx_op op, float a, float b, float c)
 {
     switch (op) {
     case PTX_add:
@@ -371,6 +393,8 @@ static uint64_t of_f32(run *g, ptx_op op, float a, float b)
         return b32(a * b);
     case PTX_div:
         return b32(a / b);
+    case PTX_fma:
+        return b32(fmaf(a, b, c));
     case PTX_sqrt:
         return b32(sqrtf(a));
     default:
@@ -379,7 +403,7 @@ static uint64_t of_f32(run *g, ptx_op op, float a, float b)
     }
 }
 
-static uint64_t of_f64(run *g, ptx_op op, double a, double b)
+static uint64_t of_f64(run *g, ptx_op op, double a, double b, double c)
 {
     switch (op) {
     case PTX_add:
@@ -390,6 +414,8 @@ static uint64_t of_f64(run *g, ptx_op op, double a, double b)
         return b64(a * b);
     case PTX_div:
         return b64(a / b);
+    case PTX_fma:
+        return b64(fma(a, b, c));
     case PTX_rcp:
         return b64(1 / a);
     case PTX_sqrt:
@@ -512,7 +538,7 @@ static void compute(run *g, thread *t, const ptx_instruction *i)
         d = trim(c ? a : b, ptx_sizes[i->type]);
         break;
     case PTX_cvt:
-        d = convert(g, i, a);
+        d = convert(g, i, a, b);
         break;
     case PTX_cvta:
         d = a;
@@ -521,11 +547,11 @@ static void compute(run *g, thread *t, const ptx_instruction *i)
         if (i->type == PTX_F32)
             d = i->op == PTX_neg   ? a ^ 0x80000000
                 : i->op == PTX_abs ? a & 0x7FFFFFFF
-                                   : of_f32(g, i->op, f32(a), f32(b));
+                                   : of_f32(g, i->op, f32(a), f32(b), f32(c));
         else if (i->type == PTX_F64)
             d = i->op == PTX_neg   ? a ^ UINT64_C(1) << 63
                 : i->op == PTX_abs ? a & ~(UINT64_C(1) << 63)
-                                   : of_f64(g, i->op, f64(a), f64(b));
+                                   : of_f64(g, i->op, f64(a), f64(b), f64(c));
         else
             d = of_integers(g, t, i, a, b, c);
     }

@@ -31,7 +31,7 @@
     X(gs_data_config, 96)        \
     X(gs_data_info, 104)         \
     X(gs_loader_config, 88)      \
-    X(gs_device_config, 64)      \
+    X(gs_device_config, 80)      \
     X(gs_device_info, 248)       \
     X(gs_device_ptr, 16)         \
     X(gs_device_weight, 104)     \

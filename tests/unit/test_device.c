@@ -1,5 +1,9 @@
 /* The kernels as loops against libgradscale: equal bits, and every preset. */
+#include "device_norms.h"
 #include "device_rig.h"
+#include "memory.h"
+
+#include <dlfcn.h>
 
 static gs_device *open_host(void)
 {
@@ -236,7 +240,93 @@ static void test_cast(void)
     gs_device_free(device);
 }
 
+static void test_norms(void)
+{
+    gs_device *device = open_host();
+    device_norms(device);
+    gs_device_free(device);
+}
+
 /* ---- bad input ---- */
+
+static gs_status use_all(const gs_device_config *config, gs_error *error)
+{
+    const device_case c = {.optim = "lamb", .settings = "lr=0.01"};
+    const gs_optim_config optim = rig_optim(&c);
+    gs_device *device = NULL;
+    gs_device_plan *plan = NULL;
+    gs_scaler scaler;
+    gs_optim_state state;
+    gs_device_ptr memory = {0};
+    const float x[16] = {1};
+    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
+    gs_status status = gs_device_create(&device, config, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&memory, device, sizeof x, error);
+    if (status == GS_OK)
+        status = gs_device_write(device, memory, x, sizeof x, NULL, error);
+    const gs_device_weight w = {.count = 8, .data = memory, .grad = {NULL, memory.offset + 32}};
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    if (status == GS_OK)
+        status = gs_device_plan_create(&plan, device, &w, 1, &settings, error);
+    if (status == GS_OK)
+        status = gs_device_step(plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_save(&scaler, &state, plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_load(plan, &scaler, &state, NULL, error);
+    gs_device_plan_free(plan);
+    if (device)
+        gs_device_release(device, memory);
+    gs_device_free(device);
+    return status;
+}
+
+/* All memory is asked for through the caller's hook; every allocation fails once. */
+static void test_out_of_memory(void)
+{
+    books b = {0};
+    gs_error error = {0};
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_HOST, .alloc = books_hook(&b)};
+    CHECK_MSG(use_all(&config, &error) == GS_OK && b.blocks == 0 && !b.wrong, "%s", error.text);
+    const size_t calls = b.calls;
+    for (size_t n = 1; n <= calls; n++) {
+        b = (books){.fail_at = n};
+        error = (gs_error){0};
+        CHECK_MSG(use_all(&config, &error) == GS_ENOMEM && error.text[0], "allocation %zu", n);
+        CHECK_MSG(b.blocks == 0 && !b.wrong, "allocation %zu: %zu are left", n, b.blocks);
+    }
+    CHECK_MSG(calls > 20, "only %zu allocations", calls);
+}
+
+/* Listed, and refused before anything else is done with it. */
+static void test_no_f64(void)
+{
+    char path[512];
+    gs_device_info info;
+    gs_device *device = NULL;
+    gs_error error = {0};
+    size_t n = 0;
+    int (*contexts)(void) = NULL;
+    snprintf(path, sizeof path, "%s/tests/libno_f64.so",
+             getenv("BUILD") ? getenv("BUILD") : "build");
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .library = path};
+    CHECK_MSG(gs_device_list(&info, 1, &n, &config, &error) == GS_OK && n == 1, "%s", error.text);
+    CHECK(!info.has_f64 && strcmp(info.name, "Small GPU") == 0);
+    CHECK(gs_device_create(&device, &config, &error) == GS_EVERSION && !device);
+    CHECK_MSG(strcmp(error.text, "Small GPU has no fp64, which sums and the scale need") == 0, "%s",
+              error.text);
+    void *library = dlopen(path, RTLD_NOW),
+         *call = library ? dlsym(library, "fake_opencl_contexts") : NULL;
+    CHECK(call);
+    memcpy(&contexts, &call, sizeof call);
+    CHECK(contexts && contexts() == 0); /* the context that was made is released */
+    if (library)
+        dlclose(library);
+}
 
 static void test_bad_input(void)
 {
@@ -322,4 +412,5 @@ static void test_bad_input(void)
 
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
       {"ranks", test_ranks}, {"save_and_load", test_save_and_load},
-      {"late_reports", test_late_reports}, {"cast", test_cast}, {"bad_input", test_bad_input})
+      {"late_reports", test_late_reports}, {"cast", test_cast}, {"norms", test_norms},
+      {"no_f64", test_no_f64}, {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input})

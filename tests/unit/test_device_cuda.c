@@ -1,6 +1,8 @@
 /* CUDA without a GPU: nvcc's PTX, executed by the interpreter of tests/ptx behind a stand-in for
  * libcuda.so.1, against libgradscale. */
+#include "device_norms.h"
 #include "device_rig.h"
+#include "memory.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -10,10 +12,13 @@ static struct {
     char path[512];
     void (*fail)(long n);
     long (*left)(void);
+    int (*gave)(void);
+    void (*end)(void);
     void (*driver)(int version);
     const char *(*why)(void);
     size_t (*allocations)(void);
     int (*stack)(void);
+    void (*counts)(long *launches, long *waits);
     void (*traffic)(unsigned long long at, uint64_t *read, uint64_t *written);
     int (*stream_create)(void **out, unsigned flags);
     int (*begin_capture)(void *stream, int mode);
@@ -49,10 +54,13 @@ static int set_up(void)
         void *to;
     } calls[] = {{"fake_cuda_fail", &fake.fail},
                  {"fake_cuda_left", &fake.left},
+                 {"fake_cuda_gave", &fake.gave},
+                 {"fake_cuda_end", &fake.end},
                  {"fake_cuda_driver", &fake.driver},
                  {"fake_cuda_why", &fake.why},
                  {"fake_cuda_allocations", &fake.allocations},
                  {"fake_cuda_stack", &fake.stack},
+                 {"fake_cuda_counts", &fake.counts},
                  {"fake_cuda_traffic", &fake.traffic},
                  {"cuStreamCreate", &fake.stream_create},
                  {"cuStreamBeginCapture_v2", &fake.begin_capture},
@@ -89,8 +97,10 @@ static gs_device *open_device(const char *ptx, gs_error *error)
     return device;
 }
 
-/* 50 steps of every case on the oldest and the newest architecture; one of them of 20,000
- * elements. */
+static int sanitized(void) { return getenv("SAN") && *getenv("SAN"); } /* five times as slow */
+
+/* 50 steps of every case on the oldest and the newest architecture. Interpretation is slow: one
+ * case has about 10,000 elements, GS_LONG=1 gives 20,000 to all. */
 static void test_equal_bits(void)
 {
     SET_UP;
@@ -102,15 +112,26 @@ static void test_equal_bits(void)
         CHECK_MSG(device, "sm_%s: %s", architectures[a], error.text);
         for (int k = 0; device && k < DEVICE_CASES && !test_failures; k++) {
             device_case c = device_cases[k];
-            c.steps = k == 0 && !test_long() ? 12 : 50;
+            c.steps = sanitized() ? 20 : 50;
             c.every = 10;
-            c.most = k == 0 || test_long() ? 4000 : 300;
+            c.most = test_long() ? 6000 : k == 0 ? 3000 : 600;
             device_compare(device, &c);
         }
         gs_device_free(device);
         free(ptx);
     }
     CHECK(fake.allocations() == 0 && fake.stack() == 0);
+}
+
+static void test_norms(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    if (device)
+        device_norms(device);
+    gs_device_free(device);
 }
 
 /* ---- graphs ---- */
@@ -146,6 +167,36 @@ static void test_graph(void)
         fake.destroy(r.user);
         device_rig_close(&r);
     }
+    gs_device_free(device);
+}
+
+/* ---- launches ---- */
+
+/* Three launches a step and no wait, whatever the number of tensors; LAMB has four. */
+static void test_launches(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    for (int k = 0; device && k < DEVICE_CASES; k++)
+        for (size_t small = 0; small <= 200; small += 200) {
+            device_case c = device_cases[k];
+            device_rig r;
+            long launches = 0, waits = 0;
+            c.most = 40;
+            c.small = small;
+            CHECK(device_rig_open(&r, device, &c));
+            rig_gradients(&r, 1024, 0);
+            rig_write(&r, RIG_GRAD);
+            fake.counts(&launches, &waits);
+            CHECK_MSG(gs_device_step(r.plan, NULL, &error) == GS_OK, "%s", error.text);
+            fake.counts(&launches, &waits);
+            CHECK_MSG(launches == (strcmp(c.optim, "lamb") == 0 ? 4 : 3) && waits == 0,
+                      "%s with %zu tensors: %ld launches, %ld waits", c.optim, r.n, launches,
+                      waits);
+            device_rig_close(&r);
+        }
     gs_device_free(device);
 }
 
@@ -306,10 +357,13 @@ static void test_barriers(void)
 
 /* ---- errors ---- */
 
-/* Everything once, with the n-th call of the driver failing. */
-static int reached;
+/* Everything once, with the n-th call of the driver failing. at_end: when all is freed. */
+static int reached, at_end;
+static gs_alloc hook;
 static gs_status all_calls(gs_error *error)
 {
+    const gs_device_config config = {
+        .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path, .alloc = hook};
     const gs_optim_config optim = rig_optim(&device_cases[0]);
     gs_device_info info;
     gs_device *device = NULL;
@@ -319,8 +373,6 @@ static gs_status all_calls(gs_error *error)
     gs_device_ptr a = {0}, b = {0};
     float x[8] = {0};
     size_t n;
-    const gs_device_config config = {
-        .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path};
     CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
     gs_status status = gs_device_list(&info, 1, &n, &config, error);
     if (status == GS_OK)
@@ -344,14 +396,14 @@ static gs_status all_calls(gs_error *error)
         status = gs_device_save(&saved, &state, plan, NULL, error);
     if (status == GS_OK)
         status = gs_device_load(plan, &saved, &state, NULL, error);
-    reached = fake.left() == 0;
-    fake.fail(0); /* what cannot be freed would leak: a driver that fails there is beyond help */
+    at_end = fake.left() > 0;
     gs_device_plan_free(plan);
     if (device) {
         gs_device_release(device, a);
         gs_device_release(device, b);
     }
     gs_device_free(device);
+    reached = fake.left() == 0;
     return status;
 }
 
@@ -360,18 +412,44 @@ static void test_driver_fails(void)
     SET_UP;
     gs_error error = {0};
     CHECK_MSG(all_calls(&error) == GS_OK, "%s", error.text);
-    long n = 1;
+    long n = 1, gave = 0;
     for (;; n++) {
         error = (gs_error){0};
         fake.fail(n);
         const gs_status status = all_calls(&error);
         if (!reached)
             break;
-        CHECK_MSG(status != GS_OK && error.text[0], "call %ld failed without a message", n);
+        /* what cannot be given back goes with its context; everything else goes on */
+        gave += fake.gave();
+        CHECK_MSG(fake.gave() || at_end ? status == GS_OK : status != GS_OK && error.text[0],
+                  "call %ld failed without a message", n);
+        CHECK_MSG(at_end || fake.allocations() == 0, "call %ld: memory is lost", n);
+        fake.end();
         CHECK_MSG(fake.stack() == 0, "call %ld: the caller's context is not what it was", n);
         CHECK_MSG(status == GS_OK || status == error.status, "call %ld", n);
     }
-    CHECK_MSG(n > 60, "only %ld calls", n);
+    CHECK_MSG(n > 100 && gave > 40, "only %ld calls, %ld of which give back", n, gave);
+    fake.fail(0);
+}
+
+/* Every allocation of the host fails once. */
+static void test_out_of_memory(void)
+{
+    SET_UP;
+    books b = {0};
+    gs_error error = {0};
+    hook = books_hook(&b);
+    CHECK_MSG(all_calls(&error) == GS_OK && b.blocks == 0 && !b.wrong, "%s", error.text);
+    const size_t calls = b.calls;
+    for (size_t n = 1; n <= calls; n++) {
+        b = (books){.fail_at = n};
+        error = (gs_error){0};
+        CHECK_MSG(all_calls(&error) == GS_ENOMEM && error.status == GS_ENOMEM, "allocation %zu: %s",
+                  n, error.text);
+        CHECK_MSG(b.blocks == 0 && !b.wrong && fake.allocations() == 0, "allocation %zu", n);
+    }
+    CHECK_MSG(calls > 10, "only %zu allocations", calls);
+    hook = (gs_alloc){0};
 }
 
 static void test_bad_input(void)
@@ -449,7 +527,7 @@ static void test_nvrtc(void)
         rmdir(folder);
         SKIP("there is no NVRTC");
     }
-    if (getenv("SAN") && *getenv("SAN")) {
+    if (sanitized()) {
         rmdir(folder);
         SKIP("NVRTC is not for sanitizers");
     }
@@ -485,7 +563,8 @@ static void test_nvrtc(void)
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
 }
 
-TESTS({"equal_bits", test_equal_bits}, {"graph", test_graph}, {"traffic", test_traffic},
-      {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
-      {"driver_fails", test_driver_fails}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
+TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
+      {"launches", test_launches}, {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb},
+      {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
+      {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
       {"inexact", test_inexact})

@@ -1,13 +1,16 @@
 /* The kernels on every OpenCL device there is (PoCL, on a machine without a GPU) against
  * libgradscale. */
+#include "device_norms.h"
 #include "device_rig.h"
+
+#include <unistd.h>
 
 static gs_device *device; /* compiled once: that is slow */
 
-static gs_status open_device(gs_device **out, const char *cache, gs_error *error)
+static gs_status open_device(gs_device **out, const char *cache, const char *code, gs_error *error)
 {
     const gs_device_config config = {
-        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .cache = cache};
+        .size = sizeof config, .kind = GS_DEVICE_OPENCL, .cache = cache, .code = code};
     return gs_device_create(out, &config, error);
 }
 
@@ -26,7 +29,7 @@ static void test_equal_bits(void)
     gs_error error = {0};
     if (!is_there())
         SKIP("there is no OpenCL device");
-    CHECK_MSG(open_device(&device, NULL, &error) == GS_OK, "%s", error.text);
+    CHECK_MSG(open_device(&device, NULL, NULL, &error) == GS_OK, "%s", error.text);
     for (int k = 0; device && k < DEVICE_CASES; k++) {
         device_case c = device_cases[k];
         c.steps = test_long() ? 1000 : 24;
@@ -38,6 +41,7 @@ static void test_equal_bits(void)
     }
 }
 
+/* 1,000 steps with storms of Inf and NaN: every preset, every optimizer. */
 static void test_presets(void)
 {
     const char *name;
@@ -47,12 +51,103 @@ static void test_presets(void)
         device_case c = device_cases[i % DEVICE_CASES];
         c.scaler = name;
         c.rules = NULL;
-        c.steps = test_long() ? 1000 : 100;
-        c.every = 50;
-        c.most = 40;
+        c.steps = 1000;
+        c.every = 250;
+        c.most = test_long() ? 40 : 8;
         c.seed = 200 + i;
         device_compare(device, &c);
     }
 }
 
-TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets})
+static void test_norms(void)
+{
+    if (!device)
+        SKIP("there is no OpenCL device");
+    device_norms(device);
+}
+
+static void rewrite(const char *path, long at, size_t kept)
+{
+    static char data[64 << 20];
+    FILE *f = fopen(path, "rb");
+    CHECK(f);
+    size_t n = f ? fread(data, 1, sizeof data, f) : 0;
+    if (f)
+        fclose(f);
+    CHECK((size_t)at < n && kept <= n);
+    data[at] ^= 0x40;
+    f = fopen(path, "wb");
+    CHECK(f && fwrite(data, 1, kept ? kept : n, f) > 0);
+    if (f)
+        fclose(f);
+}
+
+/* That kernels from the disk compute. */
+static void check_cast(gs_device *own)
+{
+    device_case c = device_cases[0];
+    device_rig r;
+    c.most = 100;
+    CHECK(device_rig_open(&r, own, &c));
+    for (size_t t = 0; t < r.n; t++)
+        for (size_t i = 0; r.weights[t].copy && i < r.weights[t].cols; i++)
+            rig_put(r.weights[t].copy, r.weights[t].copy_dtype, i, ((float *)r.weights[t].data)[i]);
+    CHECK(gs_device_cast(r.plan, NULL, NULL) == GS_OK);
+    rig_compare_arrays(&r, 0, &c);
+    device_rig_close(&r);
+}
+
+/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL
+ * needs 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
+static void test_cache(void)
+{
+#define X(name) "__kernel void gsd_" #name "(void) {}\n"
+    const char *code = test_long() ? NULL : GSD_KERNELS(X);
+#undef X
+    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "", command[600];
+    static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
+                                       "clBuildProgram", "clBuildProgram", "cache"};
+    gs_error error = {0};
+    if (!device)
+        SKIP("there is no OpenCL device");
+    CHECK(mkdtemp(folder));
+    for (int i = 0; i < 6; i++) {
+        gs_device *own = NULL;
+        CHECK_MSG(open_device(&own, folder, code, &error) == GS_OK, "%s", error.text);
+        if (!own)
+            break;
+        CHECK_MSG(strcmp(gs_device_get_info(own).kernels, from[i]) == 0, "%d: %s", i,
+                  gs_device_get_info(own).kernels);
+        if (i == 1 && !code)
+            check_cast(own);
+        gs_device_free(own);
+        snprintf(command, sizeof command, "ls %s/*.bin", folder);
+        FILE *list = popen(command, "r");
+        CHECK(list && fgets(path, sizeof path, list));
+        if (list)
+            pclose(list);
+        path[strcspn(path, "\n")] = 0;
+        if (i >= 1 && i <= 3)
+            rewrite(path, i == 1 ? 20 : i == 2 ? 500 : 0, i == 3 ? 1000 : 0);
+    }
+    remove(path);
+    CHECK(rmdir(folder) == 0); /* nothing else was left there */
+}
+
+/* A list of ten thousand: more chunks than a group has. */
+static void test_many_small(void)
+{
+    if (!device)
+        SKIP("there is no OpenCL device");
+    for (int k = 0; k < DEVICE_CASES; k += 5) {
+        device_case c = device_cases[k];
+        c.steps = 6;
+        c.every = 6;
+        c.most = 600;
+        c.small = 10000;
+        device_compare(device, &c);
+    }
+}
+
+TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
+      {"norms", test_norms}, {"cache", test_cache})

@@ -225,7 +225,7 @@ KERNEL gsd_lamb(ARGUMENTS)
                 us[i] = gsd_lamb_direction(ratio, w, unbias, at.l2);
             }
         }
-        BARRIER;
+        BARRIER; /* weights and directions are staged */
         EACH_THREAD (t) {
             if (t < 2u * GSD_LANES) { /* a warp for each */
                 const uint32_t lane = t % GSD_LANES;
@@ -299,7 +299,7 @@ KERNEL gsd_lamb_step(ARGUMENTS)
             folded[t / GSD_LANES] =
                 gsd_fold_norms(norms + x->first_chunk, x->chunks, t / GSD_LANES == 1u);
     }
-    BARRIER;
+    BARRIER; /* both norms are folded */
     {
         const int both = folded[0] > 0 && folded[1] > 0;
         at.lr = gsd_setting(row.lr * x->lr_factor * (both ? gsd_sqrt(folded[0] / folded[1]) : 1.0));

@@ -1,11 +1,11 @@
 /* fold and decide: from the chunks' statistics to a verdict, by one block.
  *
  * (1) Sums are folded as libgradscale does it: 4096 consecutive chunks in order, by one thread, so
- * that
- *     groups run side by side; then the groups; then the ranks.
+ *     that groups run side by side; then the groups; then the ranks.
  * (2) The verdict is that of scaler/step.c with on_overflow=skip and no probe: `gsd_settle`
- * follows it
- *     line by line, on a copy of the scaler. The machine is scaler/machine.c itself.
+ *     follows it line by line. The machine is scaler/machine.c itself. The scaler and the
+ *     statistics are in shared memory as they are read and changed: held in registers they would
+ *     take more than 64.
  * (3) The host is not asked: what act needs is in `state`, what the host reads in `reports`. */
 #include "device/kernels/number.h"
 #include "device/kernels/report.h"
@@ -15,7 +15,7 @@
 
 /* ---- folding ---- */
 
-DEVICE void gsd_stats_init(gs_stats *s)
+DEVICE void gsd_stats_init(SHARED_PTR gs_stats *s)
 {
     s->elements = s->inf = s->nan = s->zero = s->subnormal = s->underflow = 0;
     s->amax = 0;
@@ -24,7 +24,7 @@ DEVICE void gsd_stats_init(gs_stats *s)
 }
 
 /* gs_stats_merge, but for sumsq. */
-DEVICE void gsd_stats_merge(gs_stats *into, const gs_stats *from)
+DEVICE void gsd_stats_merge(SHARED_PTR gs_stats *into, SHARED_PTR const gs_stats *from)
 {
     into->elements += from->elements;
     into->inf += from->inf;
@@ -40,76 +40,76 @@ DEVICE void gsd_stats_merge(gs_stats *into, const gs_stats *from)
     }
 }
 
-/* values[0..n) in order; 16 at a time are on their way. */
+/* values[0..n) in order; 8 at a time are on their way. */
 DEVICE double gsd_sum(const GLOBAL double *values, uint32_t n)
 {
     double sum = 0;
     uint32_t i = 0;
-    for (; i + 16u <= n; i += 16u) {
-        double x[16];
-        for (uint32_t k = 0; k < 16u; k++)
+    ROLLED for (; i + 8u <= n; i += 8u)
+    {
+        double x[8];
+        for (uint32_t k = 0; k < 8u; k++)
             x[k] = values[i + k];
-        for (uint32_t k = 0; k < 16u; k++)
+        for (uint32_t k = 0; k < 8u; k++)
             sum += x[k];
     }
-    for (; i < n; i++)
-        sum += values[i];
+    ROLLED for (; i < n; i++) sum += values[i];
     return sum;
 }
 
-/* All chunks of this device. What it returns is right in thread 0. */
-DEVICE gs_stats gsd_fold_chunks(const GLOBAL gsd_chunk *chunks, const GLOBAL gsd_found *found,
-                                const GLOBAL double *sums, uint32_t n, SHARED_PTR gs_stats *parts,
-                                SHARED_PTR double *groups)
+/* Chunk c, the next of those that a thread has, added to what it has of them. */
+DEVICE void gsd_fold_chunk(SHARED_PTR gs_stats *into, const GLOBAL gsd_found *f,
+                           const GLOBAL gsd_chunk *chunk)
+{
+    into->elements += f->elements;
+    into->inf += f->inf;
+    into->nan += f->nan;
+    into->zero += f->zero;
+    into->subnormal += f->subnormal;
+    into->underflow += f->underflow;
+    into->amax = gsd_float(gsd_max(gsd_bits(into->amax), f->amax));
+    if (f->bad != GSD_NOWHERE && into->bad_tensor == GS_NONE) {
+        into->bad_tensor = chunk->tensor;
+        into->bad_index = chunk->first + f->bad;
+    }
+}
+
+/* All chunks of this device, to parts[0]. */
+DEVICE void gsd_fold_chunks(const GLOBAL gsd_chunk *chunks, const GLOBAL gsd_found *found,
+                            const GLOBAL double *sums, uint32_t n, SHARED_PTR gs_stats *parts,
+                            SHARED_PTR double *groups)
 {
     const uint32_t all = (n + GSD_GROUP - 1u) / GSD_GROUP;
     double sum = 0;
-    gs_stats total;
     EACH_THREAD (t) {
-        gs_stats mine;
-        gsd_stats_init(&mine);
-        for (uint32_t c = t; c < n; c += GSD_THREADS) {
-            const gsd_found f = found[c];
-            mine.elements += f.elements;
-            mine.inf += f.inf;
-            mine.nan += f.nan;
-            mine.zero += f.zero;
-            mine.subnormal += f.subnormal;
-            mine.underflow += f.underflow;
-            mine.amax = gsd_float(gsd_max(gsd_bits(mine.amax), f.amax));
-            if (f.bad != GSD_NOWHERE && mine.bad_tensor == GS_NONE) {
-                mine.bad_tensor = chunks[c].tensor;
-                mine.bad_index = chunks[c].first + f.bad;
-            }
-        }
-        parts[t] = mine;
+        gsd_stats_init(&parts[t]);
+        ROLLED for (uint32_t c = t; c < n; c += GSD_THREADS)
+            gsd_fold_chunk(&parts[t], &found[c], &chunks[c]);
     }
-    BARRIER;
-    for (uint32_t width = GSD_THREADS / 2u; width > 0; width /= 2u) {
+    BARRIER; /* every thread has its part */
+    ROLLED for (uint32_t width = GSD_THREADS / 2u; width > 0; width /= 2u)
+    {
         EACH_THREAD (t) {
-            if (t < width) {
-                gs_stats a = parts[t];
-                const gs_stats b = parts[t + width];
-                gsd_stats_merge(&a, &b);
-                parts[t] = a;
-            }
+            if (t < width)
+                gsd_stats_merge(&parts[t], &parts[t + width]);
         }
         BARRIER;
     }
-    for (uint32_t begin = 0; begin < all; begin += GSD_THREADS) {
+    ROLLED for (uint32_t begin = 0; begin < all; begin += GSD_THREADS)
+    {
         EACH_THREAD (t) {
             const uint32_t first = (begin + t) * GSD_GROUP;
             if (begin + t < all)
                 groups[t] = gsd_sum(sums + first, n - first < GSD_GROUP ? n - first : GSD_GROUP);
         }
-        BARRIER;
-        for (uint32_t g = 0; g < GSD_THREADS && begin + g < all; g++)
-            sum += groups[g];
+        BARRIER; /* the groups are summed */
+        ROLLED for (uint32_t g = 0; g < GSD_THREADS && begin + g < all; g++) sum += groups[g];
         BARRIER;
     }
-    total = parts[0];
-    total.sumsq = sum;
-    return total;
+    EACH_THREAD (t) {
+        if (t == 0)
+            parts[0].sumsq = sum;
+    }
 }
 
 /* For several ranks: this rank's statistics to its place among the gathered. */
@@ -117,28 +117,28 @@ KERNEL gsd_fold(ARGUMENTS)
 {
     SHARED gs_stats parts[GSD_THREADS];
     SHARED double groups[GSD_THREADS];
-    const gs_stats total = gsd_fold_chunks(chunks, found, sums, set->chunks, parts, groups);
+    gsd_fold_chunks(chunks, found, sums, set->chunks, parts, groups);
     EACH_THREAD (t) {
         if (t == 0)
-            gathered[set->rank] = total;
+            gathered[set->rank] = parts[0];
     }
 }
 
 /* ---- the scaler: scaler/policy.c, headroom.c, step.c ---- */
 
-DEVICE double gsd_state_max(const gs_scaler *s)
+DEVICE double gsd_state_max(SHARED_PTR const gs_scaler *s)
 {
     return s->params.state == GS_STATE_F64   ? GSD_F64_MAX
            : s->params.state == GS_STATE_F32 ? GSD_F32_MAX
                                              : 65504.0;
 }
 
-DEVICE double gsd_half_max(const gs_scaler *s)
+DEVICE double gsd_half_max(SHARED_PTR const gs_scaler *s)
 {
     return s->rules.half == GS_F16 ? 65504.0 : s->rules.half == GS_BF16 ? 0x1.fep+127 : GSD_F32_MAX;
 }
 
-DEVICE double gsd_bounded(const gs_scaler *s, double x)
+DEVICE double gsd_bounded(SHARED_PTR const gs_scaler *s, double x)
 {
     const double top = fmin(s->rules.highest, gsd_state_max(s));
     if (!isnan(s->rules.lowest) && !(x >= s->rules.lowest))
@@ -146,18 +146,18 @@ DEVICE double gsd_bounded(const gs_scaler *s, double x)
     return !isnan(s->rules.highest) && x > top ? top : x;
 }
 
-DEVICE void gsd_hold_in_bounds(gs_scaler *s)
+DEVICE void gsd_hold_in_bounds(SHARED_PTR gs_scaler *s)
 {
     s->machine.scale = gsd_bounded(s, s->machine.scale);
     s->machine.shown = gsd_bounded(s, s->machine.shown);
 }
 
-DEVICE double gsd_scale_of(const gs_scaler *s)
+DEVICE double gsd_scale_of(SHARED_PTR const gs_scaler *s)
 {
     return s->policy == GS_POLICY_NONE ? 1.0 : gsd_bounded(s, s->machine.shown);
 }
 
-DEVICE void gsd_go_to(gs_scaler *s, double x)
+DEVICE void gsd_go_to(SHARED_PTR gs_scaler *s, double x)
 {
     const double floor_ = gsi_round_state(&s->params, s->params.floor);
     const double max_ = gsi_round_state(&s->params, s->params.max);
@@ -168,14 +168,14 @@ DEVICE void gsd_go_to(gs_scaler *s, double x)
     s->machine.count = 0;
 }
 
-DEVICE void gsd_headroom_note(gs_scaler *s, double amax)
+DEVICE void gsd_headroom_note(SHARED_PTR gs_scaler *s, double amax)
 {
     const float most = 0x1.fffffep+127f;
     const uint32_t history = (uint32_t)s->tune[1];
     s->history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
 }
 
-DEVICE void gsd_headroom_follow(gs_scaler *s, double most)
+DEVICE void gsd_headroom_follow(SHARED_PTR gs_scaler *s, double most)
 {
     float amax = 0;
     for (int i = 0; i < (int)s->tune[1]; i++)
@@ -184,7 +184,7 @@ DEVICE void gsd_headroom_follow(gs_scaler *s, double most)
         gsd_go_to(s, gsd_double(gsd_bits64(most / (double)amax) & UINT64_C(0x7FF0000000000000)));
 }
 
-DEVICE void gsd_headroom(gs_scaler *s, int found, double amax, double most)
+DEVICE void gsd_headroom(SHARED_PTR gs_scaler *s, int found, double amax, double most)
 {
     if (found) {
         gsd_headroom_note(s, 2 * gsd_half_max(s) / s->machine.scale);
@@ -201,7 +201,7 @@ DEVICE void gsd_headroom(gs_scaler *s, int found, double amax, double most)
 }
 
 /* amax in true units; NaN: not known. */
-DEVICE int gsd_feed(gs_scaler *s, int found, double amax, double most)
+DEVICE int gsd_feed(SHARED_PTR gs_scaler *s, int found, double amax, double most)
 {
     int raises = 0;
     gsd_hold_in_bounds(s);
@@ -213,7 +213,8 @@ DEVICE int gsd_feed(gs_scaler *s, int found, double amax, double most)
     return raises;
 }
 
-DEVICE void gsd_note(gs_scaler *s, const gs_stats *stats, double scale_, uint32_t reason)
+DEVICE void gsd_note(SHARED_PTR gs_scaler *s, SHARED_PTR const gs_stats *stats, double scale_,
+                     uint32_t reason)
 {
     const int first = s->streak.from == 0;
     const float scale = (float)scale_;
@@ -227,7 +228,7 @@ DEVICE void gsd_note(gs_scaler *s, const gs_stats *stats, double scale_, uint32_
     }
 }
 
-DEVICE uint32_t gsd_skip(gs_scaler *s, uint32_t reason, int raises)
+DEVICE uint32_t gsd_skip(SHARED_PTR gs_scaler *s, uint32_t reason, int raises)
 {
     s->counters.skipped[reason]++;
     s->streak.steps += s->streak.steps < 0xFFFFFFFFu;
@@ -236,8 +237,8 @@ DEVICE uint32_t gsd_skip(gs_scaler *s, uint32_t reason, int raises)
 }
 
 /* Returns the action. */
-DEVICE uint32_t gsd_settle(gs_scaler *s, const gs_stats *stats, double scale, double inverse,
-                           double most, uint32_t *reason)
+DEVICE uint32_t gsd_settle(SHARED_PTR gs_scaler *s, SHARED_PTR const gs_stats *stats, double scale,
+                           double inverse, double most, uint32_t *reason)
 {
     const double unscaled = (double)stats->amax * inverse;
     const int beyond = !(inverse <= GSD_F32_MAX) || !(unscaled <= GSD_F32_MAX);
@@ -274,27 +275,28 @@ DEVICE double gsd_clip(double limit, double norm)
 }
 
 DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row *rows,
-                            GLOBAL gsd_state *state, GLOBAL gsd_report *reports, gs_stats stats)
+                            GLOBAL gsd_state *state, GLOBAL gsd_report *reports,
+                            SHARED_PTR gs_scaler *s, SHARED_PTR const gs_stats *stats)
 {
     const uint64_t ahead = state->applied - set->first_row;
     const int exhausted = ahead >= set->rows;
     const uint32_t row = exhausted ? set->rows - 1u : (uint32_t)ahead;
     const double scale = state->scale, inverse = state->inverse;
-    double norm = gsd_sqrt(stats.sumsq) * inverse;
+    double norm = gsd_sqrt(stats->sumsq) * inverse;
     const double clip = gsd_clip(set->clip_norm, norm);
     const uint32_t slot = (uint32_t)(state->attempted % GSD_REPORTS);
     GLOBAL gsd_report *r = &reports[slot];
     uint32_t action = GS_FAIL, reason = GS_REASON_USER;
 
     if (!exhausted) {
-        gs_scaler s = state->scaler;
-        action = gsd_settle(&s, &stats, scale, inverse, set->headroom, &reason);
-        state->scaler = s;
-        state->scale = gsd_scale_of(&s);
+        *s = state->scaler;
+        action = gsd_settle(s, stats, scale, inverse, set->headroom, &reason);
+        state->scaler = *s;
+        state->scale = gsd_scale_of(s);
         state->inverse = 1 / state->scale;
     }
-    if (stats.inf || stats.nan)
-        norm = gsd_double(stats.nan ? UINT64_C(0x7FF8000000000000) : UINT64_C(0x7FF0000000000000));
+    if (stats->inf || stats->nan)
+        norm = gsd_double(stats->nan ? UINT64_C(0x7FF8000000000000) : UINT64_C(0x7FF0000000000000));
     state->attempted++;
     state->apply = action == GS_APPLY;
     state->clear = action != GS_APPLY && set->clear && !exhausted;
@@ -306,7 +308,7 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
     state->unscale = gsd_setting(clip * (set->unscale == GSD_FUSED ? inverse : 1.0));
     state->words.scale = (float)state->scale;
     state->words.inverse = (float)state->inverse;
-    state->words.found_inf = stats.inf || stats.nan ? 1.0f : 0.0f;
+    state->words.found_inf = stats->inf || stats->nan ? 1.0f : 0.0f;
     state->words.apply = action == GS_APPLY ? 1.0f : 0.0f;
 
     r->step = state->attempted;
@@ -315,37 +317,34 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
     r->norm = norm;
     r->clip = clip;
     r->lr = rows[row].lr;
-    r->stats = stats;
+    r->stats = *stats;
     r->action = action;
     r->reason = reason;
     r->exhausted = (uint32_t)exhausted;
     r->reserved = 0;
     r->weight_top = 0;
-    {
-        const gsd_report whole = *r;
-        r->check = gsd_report_hash(&whole);
-    }
+    r->check = gsd_report_hash(r);
 }
 
 KERNEL gsd_decide(ARGUMENTS)
 {
     SHARED gs_stats parts[GSD_THREADS]; /* 20 KB */
     SHARED double groups[GSD_THREADS];
-    gs_stats total;
-    gsd_stats_init(&total);
+    SHARED gs_scaler scaler[1];
     if (set->ranks == 1u)
-        total = gsd_fold_chunks(chunks, found, sums, set->chunks, parts, groups);
+        gsd_fold_chunks(chunks, found, sums, set->chunks, parts, groups);
     EACH_THREAD (t) {
         if (t == 0) {
             if (set->ranks > 1u) {
-                total = gathered[0];
-                for (uint32_t r = 1; r < set->ranks; r++) {
-                    const gs_stats one = gathered[r];
-                    gsd_stats_merge(&total, &one);
-                    total.sumsq += one.sumsq;
+                parts[0] = gathered[0];
+                ROLLED for (uint32_t r = 1; r < set->ranks; r++)
+                {
+                    parts[1] = gathered[r];
+                    gsd_stats_merge(&parts[0], &parts[1]);
+                    parts[0].sumsq += parts[1].sumsq;
                 }
             }
-            gsd_decide_step(set, rows, state, reports, total);
+            gsd_decide_step(set, rows, state, reports, scaler, &parts[0]);
         }
     }
 }

@@ -67,8 +67,12 @@ typedef long long int64_t;
 #define GLOBAL
 #define SHARED __shared__
 #define SHARED_PTR
-#define DEVICE           static __device__ __forceinline__
-#define KERNEL           extern "C" __global__ void __launch_bounds__(256)
+#define DEVICE static __device__ __forceinline__
+#if defined(__HIP__)
+#define KERNEL extern "C" __global__ void __launch_bounds__(256)
+#else /* four blocks of 256 to a multiprocessor of 65536 registers: 64 to a thread */
+#define KERNEL extern "C" __global__ void __launch_bounds__(256, 4)
+#endif
 #define BLOCK_ID         ((uint32_t)blockIdx.x)
 #define THREAD_ID        ((uint32_t)threadIdx.x)
 #define BARRIER          __syncthreads()
@@ -157,6 +161,13 @@ static inline double gsd_double(uint64_t u)
 #define GSD_STORE_F16(p, i, x) \
     (((uint16_t *)(p))[i] = (uint16_t)gsi_narrow(gsi_bits(x), GSI_ROW_F16, GSI_NEAREST, false))
 #define GSD_HOST 1
+#endif
+
+/* Before a loop that nvcc would unroll at the price of registers. */
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define ROLLED _Pragma("unroll 1")
+#else
+#define ROLLED
 #endif
 
 #ifdef GSD_HOST

@@ -6,7 +6,7 @@
 
 DEVICE uint64_t gsd_mix(uint64_t h, uint64_t x) { return (h ^ x) * UINT64_C(0x100000001B3); }
 
-DEVICE uint64_t gsd_report_hash(const gsd_report *r)
+DEVICE uint64_t gsd_report_hash(const GLOBAL gsd_report *r)
 {
     uint64_t h = gsd_mix(UINT64_C(0xCBF29CE484222325), r->step);
     h = gsd_mix(h, gsd_bits64(r->scale));
