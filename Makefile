@@ -87,7 +87,7 @@ NVCC        ?= $(shell command -v nvcc)
 CLI         := $(call below,cli,*.c)
 HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 # Those of libgradscale: not what needs the other libraries.
-CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h infer.h log.h mpi.h \
+CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h tokenizer.h train.h data.h checkpoint.h infer.h log.h mpi.h \
                  device.h),$(HEADERS))
 LIBS        := -lm -pthread
 TRAIN_LIBS  := -lz -ljansson -lpng -ljpeg
