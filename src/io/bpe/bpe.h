@@ -81,11 +81,11 @@ size_t gsi_token_bytes(char *out, bool *raw, const char *text, size_t n);
 /* A copy among t->bytes, with a 0 behind. False: no memory. */
 bool gsi_bytes_keep(gs_tokenizer *t, uint32_t *at, const char *bytes, size_t n);
 /* By its bytes: an id, or GSI_NO_TOKEN. */
-int32_t gsi_token_find(const gs_tokenizer *t, const char *bytes, size_t n, bool raw);
+int32_t gsi_vocab_find(const gs_tokenizer *t, const char *bytes, size_t n, bool raw);
 /* The next id. There must be room; false: no memory for its bytes. */
-bool gsi_token_add(gs_tokenizer *t, const char *bytes, size_t n, bool raw);
+bool gsi_vocab_add(gs_tokenizer *t, const char *bytes, size_t n, bool raw);
 /* Sets tokens[id], which is not yet there. */
-bool gsi_token_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool raw);
+bool gsi_vocab_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool raw);
 /* The next rank; false: the pair has one. */
 bool gsi_merge_add(gs_tokenizer *t, uint32_t left, uint32_t right, uint32_t id);
 /* When all tokens are there. */

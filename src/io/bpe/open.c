@@ -125,7 +125,7 @@ static gs_status read_pair(gsi_bpe_reader *r, const gsi_node *vocab, const char 
         status = gsi_bpe_added(r, NULL, 1);
     if (status != GS_OK)
         return status;
-    const int32_t end = gsi_token_find(r->t, GSI_END_OF_TEXT, strlen(GSI_END_OF_TEXT), false);
+    const int32_t end = gsi_vocab_find(r->t, GSI_END_OF_TEXT, strlen(GSI_END_OF_TEXT), false);
     if (end >= 0)
         status = gsi_bpe_add(r, GSI_END_OF_TEXT, (gsi_added){.id = end, .special = true});
     gsi_bpe_finish(r);

@@ -65,7 +65,7 @@ static gs_status add_token(gsi_bpe_reader *r, const gsi_node *x, size_t count)
     const gs_status status = decode(r, x->key, strlen(x->key), &n, &raw);
     if (status != GS_OK)
         return status;
-    return gsi_token_set(t, id, r->bytes, n, raw) ? GS_OK : no_memory(r);
+    return gsi_vocab_set(t, id, r->bytes, n, raw) ? GS_OK : no_memory(r);
 }
 
 gs_status gsi_bpe_vocab(gsi_bpe_reader *r, const gsi_node *vocab, size_t more)
@@ -97,7 +97,7 @@ static gs_status part_of(gsi_bpe_reader *r, uint32_t *id, const char *text, size
     const gs_status status = decode(r, text, length, &n, &raw);
     if (status != GS_OK)
         return status;
-    const int32_t found = n > 0 ? gsi_token_find(r->t, r->bytes, n, raw) : GSI_NO_TOKEN;
+    const int32_t found = n > 0 ? gsi_vocab_find(r->t, r->bytes, n, raw) : GSI_NO_TOKEN;
     if (found < 0)
         return gsi_bpe_fail(r, GS_ENAME, "merge %zu is of %s, which is no token",
                             r->t->n_merges + 1, gsi_show(shown, text, length));
@@ -122,7 +122,7 @@ static gs_status add_merge(gsi_bpe_reader *r, const char *left, size_t left_leng
     if (n <= MOST_BYTES && !x->raw && !y->raw) {
         memcpy(r->bytes, t->bytes + x->at, x->length);
         memcpy(r->bytes + x->length, t->bytes + y->at, y->length);
-        id = gsi_token_find(t, r->bytes, n, false);
+        id = gsi_vocab_find(t, r->bytes, n, false);
     }
     gsi_show(shown[0], left, left_length);
     gsi_show(shown[1], right, right_length);
@@ -194,7 +194,7 @@ gs_status gsi_bpe_add(gsi_bpe_reader *r, const char *content, gsi_added added)
     if (status != GS_OK)
         return status;
     gsi_show(shown, content, length);
-    const int32_t found = gsi_token_find(t, r->bytes, n, raw);
+    const int32_t found = gsi_vocab_find(t, r->bytes, n, raw);
     const int32_t id = found < 0 ? (int32_t)t->n : found;
     if (added.id != id)
         return gsi_bpe_fail(r, GS_ERANGE, "its added token %s has the id %d, and %d is its turn",
@@ -206,7 +206,7 @@ gs_status gsi_bpe_add(gsi_bpe_reader *r, const char *content, gsi_added added)
     added.first = (uint8_t)content[0];
     raw = n != length || memcmp(r->bytes, content, n) != 0;
     if (!gsi_bytes_keep(t, &added.at, content, length) ||
-        (found < 0 && !gsi_token_add(t, content, length, raw)))
+        (found < 0 && !gsi_vocab_add(t, content, length, raw)))
         return no_memory(r);
     t->added[t->n_added++] = added;
     return GS_OK;

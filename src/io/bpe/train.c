@@ -295,8 +295,8 @@ static int32_t join(learner *l, const pair *p)
         return GSI_NO_TOKEN;
     memcpy(bytes, t->bytes + a.at, a.length);
     memcpy(bytes + a.length, t->bytes + b.at, b.length);
-    int32_t id = gsi_token_find(t, bytes, n, false);
-    if (id < 0 && gsi_token_add(t, bytes, n, false))
+    int32_t id = gsi_vocab_find(t, bytes, n, false);
+    if (id < 0 && gsi_vocab_add(t, bytes, n, false))
         id = (int32_t)t->n - 1;
     gsi_free(l->heap, bytes);
     return id;
@@ -343,7 +343,7 @@ static bool add_bytes(gs_tokenizer *t)
         const int byte = gsi_byte_of_char(code);
         const char c = (char)byte;
         if (byte >= 0)
-            done = gsi_token_add(t, &c, 1, false);
+            done = gsi_vocab_add(t, &c, 1, false);
     }
     gsi_vocab_finish(t);
     return done;
@@ -354,7 +354,7 @@ static bool add_end(gs_tokenizer *t)
     static const char text[] = GSI_END_OF_TEXT;
     const size_t n = sizeof text - 1;
     t->added = gsi_new(&t->heap, sizeof *t->added);
-    if (!t->added || !gsi_token_add(t, text, n, false))
+    if (!t->added || !gsi_vocab_add(t, text, n, false))
         return false;
     t->added[0] = (gsi_added){.id = (int32_t)t->n - 1,
                               .at = t->tokens[t->n - 1].at,

@@ -102,7 +102,7 @@ static uint32_t *slot_of(const gs_tokenizer *t, const char *bytes, size_t n, boo
     return &t->slots[i];
 }
 
-int32_t gsi_token_find(const gs_tokenizer *t, const char *bytes, size_t n, bool raw)
+int32_t gsi_vocab_find(const gs_tokenizer *t, const char *bytes, size_t n, bool raw)
 {
     return (int32_t)*slot_of(t, bytes, n, raw) - 1;
 }
@@ -119,7 +119,7 @@ bool gsi_bytes_keep(gs_tokenizer *t, uint32_t *at, const char *bytes, size_t n)
     return true;
 }
 
-bool gsi_token_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool raw)
+bool gsi_vocab_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool raw)
 {
     uint32_t at;
     if (!gsi_bytes_keep(t, &at, bytes, n))
@@ -129,16 +129,16 @@ bool gsi_token_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool
     return true;
 }
 
-bool gsi_token_add(gs_tokenizer *t, const char *bytes, size_t n, bool raw)
+bool gsi_vocab_add(gs_tokenizer *t, const char *bytes, size_t n, bool raw)
 {
-    return gsi_token_set(t, t->n, bytes, n, raw) && ++t->n;
+    return gsi_vocab_set(t, t->n, bytes, n, raw) && ++t->n;
 }
 
 void gsi_vocab_finish(gs_tokenizer *t)
 {
     for (int byte = 0; byte < 256; byte++) {
         const char c = (char)byte;
-        t->of_byte[byte] = gsi_token_find(t, &c, 1, false);
+        t->of_byte[byte] = gsi_vocab_find(t, &c, 1, false);
     }
 }
 
