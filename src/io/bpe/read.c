@@ -204,7 +204,7 @@ gs_status gsi_bpe_add(gsi_bpe_reader *r, const char *content, gsi_added added)
             return gsi_bpe_fail(r, GS_EFORMAT, "its added token %s is there twice", shown);
     added.length = (uint32_t)length;
     added.first = (uint8_t)content[0];
-    raw = n != length || memcmp(r->bytes, content, n) != 0;
+    raw |= n != length || memcmp(r->bytes, content, n) != 0;
     if (!gsi_bytes_keep(t, &added.at, content, length) ||
         (found < 0 && !gsi_vocab_add(t, content, length, raw)))
         return no_memory(r);
