@@ -410,7 +410,8 @@ man: $(BUILD)/man/done
 $(BUILD)/man/done: $(PROGRAM)
 	@rm -rf $(@D) && mkdir -p $(@D) && $(PROGRAM) --help=man >$(@D)/gradscale.1
 	@for c in $(call commands,); do $(PROGRAM) $$c --help=man >$(@D)/gradscale-$$c.1 || exit 1; done
-	@for c in $(call commands,bench); do $(PROGRAM) bench $$c --help=man >$(@D)/gradscale-bench-$$c.1 || exit 1; done
+	@for of in bench tokenize; do for c in $(call commands,$$of); do \
+	    $(PROGRAM) $$of $$c --help=man >$(@D)/gradscale-$$of-$$c.1 || exit 1; done; done
 	@touch $@
 
 # $(1) folder in the tree, $(2) where: all of its files
