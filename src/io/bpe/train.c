@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+static const uint32_t NONE = UINT32_MAX;
 
 typedef struct word {
     const char *text; /* of the caller's */
