@@ -87,7 +87,7 @@ NVCC        ?= $(shell command -v nvcc)
 CLI         := $(call below,cli,*.c)
 HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 # Those of libgradscale: not what needs the other libraries.
-CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h train.h data.h checkpoint.h infer.h log.h mpi.h \
+CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h tokenizer.h train.h data.h checkpoint.h infer.h log.h mpi.h \
                  device.h),$(HEADERS))
 LIBS        := -lm -pthread
 TRAIN_LIBS  := -lz -ljansson -lpng -ljpeg
@@ -421,7 +421,8 @@ man: $(BUILD)/man/done
 $(BUILD)/man/done: $(PROGRAM)
 	@rm -rf $(@D) && mkdir -p $(@D) && $(PROGRAM) --help=man >$(@D)/gradscale.1
 	@for c in $(call commands,); do $(PROGRAM) $$c --help=man >$(@D)/gradscale-$$c.1 || exit 1; done
-	@for c in $(call commands,bench); do $(PROGRAM) bench $$c --help=man >$(@D)/gradscale-bench-$$c.1 || exit 1; done
+	@for of in bench tokenize; do for c in $(call commands,$$of); do \
+	    $(PROGRAM) $$of $$c --help=man >$(@D)/gradscale-$$of-$$c.1 || exit 1; done; done
 	@touch $@
 
 # $(1) folder in the tree, $(2) where: all of its files

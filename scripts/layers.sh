@@ -18,7 +18,7 @@ BEGIN {
     for (i in parts_of_kernel)
         rank[parts_of_kernel[i]] = rank["kernel"]
     rank["gradscale"] = rank["torch"] = rank["torch_grads"] = rank["engine"]
-    rank["trace"] = rank["io"]
+    rank["trace"] = rank["tokenizer"] = rank["io"]
     rank["data"] = rank["checkpoint"] = rank["infer"] = rank["log"] = rank["train"]
     rank["mpi"] = n + 1 # nobody may know it but cli and examples
     rank["device"] = n + 2 # nor this; and it may know libgradscale up to optim

@@ -8,6 +8,7 @@
     X(eval, "measure a trained model on data")                                       \
     X(predict, "apply a trained model to images or text, as CSV or JSON")            \
     X(generate, "let a trained GPT go on with a text")                               \
+    X(tokenize, "train a tokenizer; text into tokens and back")                      \
     X(export, "write a model for other programs: safetensors, ONNX")                 \
     X(compare, "train in several precisions: what underflows, what to use")          \
     X(report, "make an HTML page of the logs of runs")                               \

@@ -22,6 +22,7 @@ enum { SHOWN_CLASSES = 20, COUNTED_CLASSES = 4096 };
 typedef struct result {
     const char *split;
     uint64_t items, targets, right;
+    uint64_t bytes; /* of text, that the targets are */
     double loss;
     double seconds;
     uint64_t *confusion; /* [classes][classes]: of a class, taken for another; NULL: too many */
@@ -29,8 +30,10 @@ typedef struct result {
 
 /* ---- measuring ---- */
 
-static void count(result *r, const gs_infer_result *found, const gs_batch *batch)
+static void count(result *r, const use_model *u, const gs_infer_result *found,
+                  const gs_batch *batch)
 {
+    const bool text = u->info->task == GS_TASK_TOKENS && u->info->tokenizer;
     const size_t classes = found->logits->shape[found->logits->rank - 1];
     for (size_t row = 0; row < found->logits->count / classes; row++) {
         const int32_t target = batch->targets[row];
@@ -39,6 +42,9 @@ static void count(result *r, const gs_infer_result *found, const gs_batch *batch
         const size_t is = use_answer(found->logits, row);
         r->targets++;
         r->right += is == (size_t)target;
+        size_t bytes = 0;
+        if (text && use_token_text(u, target, &bytes))
+            r->bytes += bytes;
         if (r->confusion)
             r->confusion[(size_t)target * classes + is]++;
     }
@@ -69,7 +75,7 @@ static int run_split(result *r, const use_model *u, gs_data *data, gs_split spli
             break;
         }
         r->loss += found.loss * (double)batch.n;
-        count(r, &found, &batch);
+        count(r, u, &found, &batch);
         seen += batch.n;
         r->items += batch.n;
         cli_progress((double)seen, (double)items, "%s", r->split);
@@ -139,6 +145,12 @@ static double mean_iou(const result *r, size_t classes)
     return n ? sum / (double)n : (double)NAN;
 }
 
+/* What is comparable between tokenizers. */
+static double bits_per_byte(const result *r)
+{
+    return r->loss / log(2) * (double)r->targets / (double)r->bytes;
+}
+
 /* ---- showing ---- */
 
 static void show_confusion(const result *r, const use_model *u)
@@ -182,8 +194,8 @@ static void show(const result *r, const use_model *u, const gs_data_info *data)
            text ? " of the next tokens" : "");
     if (text)
         printf("perplexity %.3f\n", exp(r->loss));
-    if (text && u->info->tokenizer && strcmp(u->info->tokenizer, "bytes") == 0)
-        printf("bits/byte  %.4f\n", r->loss / log(2));
+    if (r->bytes > 0)
+        printf("bits/byte  %.4f\n", bits_per_byte(r));
     if (u->info->task == GS_TASK_PIXELS && r->confusion)
         printf("mean IoU   %.4f\n", mean_iou(r, u->info->classes));
     printf("speed      %.0f items/s\n", (double)r->items / r->seconds);
@@ -208,6 +220,8 @@ static void show_json(const result *r, const use_model *u, const gs_data_info *d
     put_double(&j, "accuracy", share(r->right, r->targets));
     if (u->info->task == GS_TASK_TOKENS)
         put_double(&j, "perplexity", exp(r->loss));
+    if (r->bytes > 0)
+        put_double(&j, "bits_per_byte", bits_per_byte(r));
     if (u->info->task == GS_TASK_PIXELS && r->confusion)
         put_double(&j, "mean_iou", mean_iou(r, classes));
     put_double(&j, "seconds", r->seconds);

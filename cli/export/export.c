@@ -5,6 +5,7 @@
 #include "cli/core/json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -48,8 +49,14 @@ static void gpt_config(FILE *f, const void *model)
     put_double(&j, "attn_pdrop", 0);
     put_bool(&j, "tie_word_embeddings", true);
     put_string(&j, "torch_dtype", "float32");
-    put_null(&j, "bos_token_id");
-    put_null(&j, "eos_token_id");
+    const int32_t last = u->tokenizer ? gs_tokenizer_end(u->tokenizer) : -1;
+    for (int i = 0; i < 2; i++) {
+        const char *key = i ? "eos_token_id" : "bos_token_id";
+        if (last < 0)
+            put_null(&j, key);
+        else
+            put_u64(&j, key, (uint64_t)last);
+    }
     put_end(&j);
 }
 
@@ -80,6 +87,29 @@ static void plain_config(FILE *f, const void *model)
     put_end(&j);
 }
 
+/* As transformers' AutoTokenizer reads them, and programs of GPT-2's time. */
+static int export_tokenizer(const char *folder, const use_model *u)
+{
+    static const struct {
+        const char *name;
+        gs_tokenizer_file file;
+    } files[] = {{"tokenizer.json", GS_TOKENIZER_JSON},
+                 {"vocab.json", GS_VOCAB_JSON},
+                 {"merges.txt", GS_MERGES_TXT}};
+    char path[4096];
+    for (size_t i = 0; u->tokenizer && i < sizeof files / sizeof files[0]; i++) {
+        bool opened;
+        char *text = train_tokenizer_file(u->tokenizer, files[i].file);
+        snprintf(path, sizeof path, "%.4000s/%s", folder, files[i].name);
+        const int why = cli_write_file(path, text, strlen(text), &opened);
+        free(text);
+        if (why != 0)
+            return (opened ? cli_failed : cli_fail)("%.120s cannot be written: %s", path,
+                                                    strerror(why));
+    }
+    return CLI_GO;
+}
+
 static int export_folder(const char *folder, const use_model *u)
 {
     char path[4096];
@@ -88,7 +118,9 @@ static int export_folder(const char *folder, const use_model *u)
     if (strlen(folder) + 32 > sizeof path)
         return cli_fail("%.120s...: the path is too long", folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    const int code = export_safetensors(path, u);
+    int code = export_safetensors(path, u);
+    if (code == CLI_GO)
+        code = export_tokenizer(folder, u);
     if (code != CLI_GO)
         return code;
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -116,7 +148,7 @@ int cmd_export(int argc, char **argv)
         .about = "Writes a trained model for other programs, in f32. OUT.onnx: a graph for ONNX "
                  "runtimes. OUT.safetensors: the weights, named and laid out as PyTorch has them. "
                  "Any other OUT is a folder: model.safetensors and config.json, of a GPT as "
-                 "Hugging Face's transformers load them.",
+                 "Hugging Face's transformers load them, with its tokenizer.",
         .options = rows,
         .min_operands = 2,
         .max_operands = 2};

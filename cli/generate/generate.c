@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct options {
     const char *prompt, *prompt_file;
@@ -26,16 +25,6 @@ typedef struct story {
 } story;
 
 /* ---- printing ---- */
-
-/* A model may say anything: on a terminal, no control but a newline and a tab. */
-static void print(const char *text, size_t n)
-{
-    const bool terminal = isatty(STDOUT_FILENO);
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        putchar(terminal && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t' ? '?' : c);
-    }
-}
 
 /* Whether the generated text ends with one of the stops: its length, or 0. */
 static size_t stopped(const story *s, const cli_list *stop)
@@ -60,17 +49,33 @@ static size_t undecided(const story *s, const cli_list *stop)
     return most;
 }
 
+/* How many bytes at the end are the beginning of a character, which a terminal is to get whole. */
+static size_t unfinished(const char *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char c = (unsigned char)text[n - back];
+        if ((c & 0xC0) != 0x80)
+            return c >= 0xC2 && c <= 0xF4 &&
+                           back < (c >= 0xF0   ? 4u
+                                   : c >= 0xE0 ? 3u
+                                               : 2u)
+                       ? back
+                       : 0;
+    }
+    return 0;
+}
+
 /* ---- the loop ---- */
 
 static void append(story *s, const use_model *u, int32_t token)
 {
-    char text[256];
-    const size_t n = use_token_text(u, token, text);
+    size_t n;
+    const char *text = use_token_text(u, token, &n);
     if (s->n == s->room)
         s->ids = cli_resize(s->ids, (s->room = 2 * s->room + 64) * sizeof *s->ids);
     s->ids[s->n++] = token;
     if (s->length + n > s->tail_room)
-        s->tail = cli_resize(s->tail, s->tail_room = 2 * s->tail_room + 256);
+        s->tail = cli_resize(s->tail, s->tail_room = 2 * (s->tail_room + n) + 256);
     memcpy(s->tail + s->length, text, n);
     s->length += n;
 }
@@ -114,15 +119,20 @@ static int run(story *s, const use_model *u, const options *o)
         s->generated++;
         const size_t end = stopped(s, &o->stop);
         const size_t held = end ? end : undecided(s, &o->stop);
-        print(s->tail + shown, s->length - held - shown);
-        shown = s->length - held;
+        size_t ready = s->length - held;
+        if (!end && ready > shown)
+            ready -= unfinished(s->tail + shown, ready - shown);
+        if (ready > shown) {
+            use_print(s->tail + shown, ready - shown);
+            shown = ready;
+        }
         if (end || !cli_flush() || s->generated == o->tokens)
             break;
         status = logits_of(&logits, u, cache, s, &fed);
         s->moved += gs_infer_bytes(u->infer) + gs_kv_cache_bytes(cache);
     }
     if (status == GS_OK && !stopped(s, &o->stop))
-        print(s->tail + shown, s->length - shown);
+        use_print(s->tail + shown, s->length - shown);
     s->seconds = gs_clock() - start;
     gs_kv_cache_free(cache);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
@@ -136,15 +146,19 @@ static int begin(story *s, const use_model *u, const options *o)
     char *text = NULL;
     if (o->prompt && o->prompt_file)
         return cli_fail("--prompt and --prompt-file are two ways to say one thing");
-    if (o->prompt_file && !(text = use_read_file(o->prompt_file, &length)))
+    if (o->prompt_file && !(text = use_read_file(o->prompt_file, USE_TEXT, &length)))
         return CLI_BAD;
     const char *prompt = text ? text : o->prompt ? o->prompt : "\n";
     if (!text)
         length = strlen(prompt);
     s->ids = use_tokens(u, prompt, length, &s->n);
     s->room = s->n;
+    if (!s->ids) {
+        free(text);
+        return CLI_BAD;
+    }
     if (!o->no_prompt && (text || o->prompt))
-        print(prompt, length);
+        use_print(prompt, length);
     free(text);
     return s->n > 0 ? CLI_GO : cli_fail("the prompt is empty: there is nothing to go on with");
 }

@@ -182,11 +182,13 @@ static int predict_text(output *out, const char *path, bool several)
     const use_model *u = out->u;
     size_t length, n;
     (void)several;
-    char *text = use_read_file(path, &length);
+    char *text = use_read_file(path, USE_TEXT, &length);
     if (!text)
         return CLI_BAD;
     int32_t *ids = use_tokens(u, text, length, &n);
     free(text);
+    if (!ids)
+        return CLI_BAD;
     if (n < 2) {
         free(ids);
         return cli_fail("%.120s: has %zu tokens, and a text of 2 is needed", path, n);
@@ -217,15 +219,19 @@ static int predict_text(output *out, const char *path, bool several)
     const size_t next = use_answer(found.logits, row);
     use_softmax(out->p, found.logits, row);
     if (out->o->json) {
-        char token[257];
-        token[use_token_text(u, (int32_t)next, token)] = 0;
+        size_t bytes;
+        const char *token = use_token_text(u, (int32_t)next, &bytes);
+        char *shown = cli_resize(NULL, bytes + 1);
+        memcpy(shown, token, bytes);
+        shown[bytes] = 0;
         put_object(&out->j, NULL);
         put_string(&out->j, "item", path);
         put_u64(&out->j, "tokens", n);
         put_double(&out->j, "loss", loss);
         put_double(&out->j, "perplexity", exp(loss));
         put_u64(&out->j, "next", next);
-        put_string(&out->j, "next_text", token);
+        put_string(&out->j, "next_text", shown);
+        free(shown);
         put_double(&out->j, "next_probability", out->p[next]);
         put_end(&out->j);
         return CLI_GO;

@@ -34,13 +34,17 @@ static const cli_option job_rows[] = {
      "the size of the images of a folder, such as 64x64: scaled to cover it and cut around the "
      "centre; not given: that of the first",
      CLI_STRING(&O->resize)},
+    {"tokenizer", "FILE",
+     "of text: a tokenizer.json, a vocab.json beside its merges.txt, or a folder with either "
+     "(gradscale tokenize makes one); not given: that of --init, or else bytes",
+     CLI_STRING(&O->tokenizer)},
     {"augment", "LIST",
      "vary the images: crop:N (moved by up to N pixels), flip, cutout:N (a square of N), color:X "
      "(contrast and brightness by up to X), such as crop:4,flip",
      CLI_STRING(&O->augment)},
     {"init", "FILE",
-     "weights to begin with: a checkpoint, or safetensors of PyTorch or Hugging Face; the model's "
-     "sizes must be the file's",
+     "weights to begin with: a checkpoint, safetensors of PyTorch or Hugging Face, or a folder of "
+     "Hugging Face's; the model's sizes must be the file's",
      CLI_STRING(&O->init)},
     {"hidden", "A,B,..", "of mlp: the widths of the hidden layers", CLI_STRING(&O->hidden)},
     {"filters", "N", "of cnn, resnet: of the first block; of fcn: of every layer",

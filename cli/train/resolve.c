@@ -61,8 +61,9 @@ static int describe_data(train_job *j)
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
-static int open_data(train_job *j)
+static int open_data(train_job *j, const char *checkpoint)
 {
+    char *tokenizer = NULL;
     if (!j->o.data)
         j->o.data = train_models[j->o.model > 0 ? j->o.model - 1 : 1].data;
     const uint64_t time = j->o.context == CLI_AUTO ? 0 : j->o.context;
@@ -72,14 +73,19 @@ static int open_data(train_job *j)
         (sscanf(j->o.resize, "%5ux%5u%n", &width, &height, &used) != 2 || j->o.resize[used] ||
          width < 1 || height < 1 || width > 1 << 14 || height > 1 << 14))
         return cli_fail("--resize needs a size such as 64x64, not '%.40s'", j->o.resize);
+    int code = train_tokenizer(&tokenizer, &j->o, checkpoint);
+    if (code != CLI_GO)
+        return code;
     gs_data_config config = {.size = sizeof config,
                              .name = j->o.data,
                              .labels = j->o.labels,
                              .time = (size_t)time,
                              .seed = j->o.seed,
                              .height = height,
-                             .width = width};
-    const int code = train_data_open(&j->data, &config);
+                             .width = width,
+                             .tokenizer = tokenizer};
+    code = train_data_open(&j->data, &config);
+    free(tokenizer);
     if (code != CLI_GO)
         return code;
     j->info = gs_data_get_info(j->data);
@@ -264,7 +270,7 @@ int train_job_open(train_job *j, const char *checkpoint)
     j->o.quiet |= j->comm.rank > 0;
     int code = train_check(&j->o);
     if (code == CLI_GO)
-        code = open_data(j);
+        code = open_data(j, checkpoint);
     if (code == CLI_GO)
         code = resolve(j);
     if (code != CLI_GO)

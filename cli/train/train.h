@@ -4,6 +4,7 @@
  *     resume.c       which of a checkpoint's options may change
  *     paths.c        what is to be written, looked at before
  *     model.c        what each model needs and how it begins best
+ *     tokenizer.c    how text becomes tokens
  *     resolve.c      opens the data and fills in what was left open
  *     job.c          model, trainer, loader, log, checkpoints, put together
  *     loop.c         steps, validations, signals
@@ -22,6 +23,7 @@
 #include "gradscale/checkpoint.h"
 #include "gradscale/data.h"
 #include "gradscale/log.h"
+#include "gradscale/tokenizer.h"
 
 /* ---- options ---- */
 
@@ -31,7 +33,7 @@ typedef enum train_precision { TRAIN_FP16, TRAIN_BF16, TRAIN_FP32 } train_precis
 typedef struct train_options {
     int model; /* 0: auto, else models[model - 1] */
     const char *data, *labels, *init, *augment, *hidden;
-    const char *resize;
+    const char *resize, *tokenizer;
     uint64_t layers, width, heads, context, filters;
     double dropout;
 
@@ -94,6 +96,16 @@ int train_resume_check(const char *checkpoint);
 int train_resume_refuse(const char *given, const char *checkpoint, const char *has);
 /* "lr 0.01 (was 0.02)": those that change what is computed from here on, once resolved. */
 void train_resume_changes(char *text, size_t size);
+
+/* ---- text ---- */
+
+/* The text of a tokenizer.json in *text, to be freed; NULL: bytes. From the checkpoint of a run that
+ * goes on, or else --tokenizer, or what --init has. */
+int train_tokenizer(char **text, const train_options *o, const char *checkpoint);
+/* A file of a tokenizer as text, to be freed. */
+char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file);
+/* The file of the weights: of a folder its model.safetensors. False: the path is too long. */
+bool train_init_path(char path[4096], const char *init);
 
 /* ---- models ---- */
 

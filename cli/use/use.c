@@ -29,6 +29,22 @@ static int find(use_model *u, const char *path)
 
 static char *copy_of(const char *text) { return strcpy(cli_resize(NULL, strlen(text) + 1), text); }
 
+/* What makes tokens of text. Ids of another vocabulary would be none of the model's. */
+static int read_tokenizer(use_model *u)
+{
+    gs_error error = {0};
+    const char *text = u->info->tokenizer;
+    if (!text || strcmp(text, "bytes") == 0)
+        return CLI_GO;
+    const gs_status status = gs_tokenizer_read(&u->tokenizer, text, strlen(text), NULL, &error);
+    if (status != GS_OK)
+        return cli_fail("%.120s: %s", u->path, error.text);
+    if (gs_tokenizer_size(u->tokenizer) != u->info->classes)
+        return cli_fail("%.120s: its tokenizer has %zu tokens, and its model %zu", u->path,
+                        gs_tokenizer_size(u->tokenizer), u->info->classes);
+    return CLI_GO;
+}
+
 /* What the file says of its model and its data. */
 static int read_texts(use_model *u)
 {
@@ -51,7 +67,7 @@ static int read_texts(use_model *u)
         return cli_fail("%.120s: %s", u->path, error.text);
     const int code = cli_config_read_text(train_rows, text.config, u->path);
     u->o = train_given;
-    return code;
+    return code == CLI_GO ? read_tokenizer(u) : code;
 }
 
 /* ---- the model ---- */
@@ -111,6 +127,7 @@ void use_close(use_model *u)
     gs_model_free(u->model);
     gs_context_free(u->ctx);
     gs_data_info_free(u->info);
+    gs_tokenizer_free(u->tokenizer);
     free(u->about);
 }
 
@@ -151,9 +168,9 @@ const char *use_label_shown(const use_model *u, size_t class, char shown[24])
     return shown;
 }
 
-char *use_read_file(const char *path, size_t *length)
+/* /dev/zero has no end. */
+char *use_read_file(const char *path, size_t most, size_t *length)
 {
-    static const size_t most = 64 << 20; /* /dev/zero has no end */
     const bool standard = strcmp(path, "-") == 0;
     size_t room = 1 << 16, n = 0;
     FILE *f = standard ? stdin : fopen(path, "rb");
@@ -181,6 +198,15 @@ char *use_read_file(const char *path, size_t *length)
     text[n] = 0;
     *length = n;
     return text;
+}
+
+void use_print(const char *text, size_t n)
+{
+    const bool terminal = isatty(STDOUT_FILENO);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        putchar(terminal && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t' ? '?' : c);
+    }
 }
 
 /* ---- answers ---- */
@@ -225,7 +251,7 @@ int use_check_text(const use_model *u)
 {
     if (u->info->task != GS_TASK_TOKENS)
         return cli_fail("%.120s: %s is no model of text", u->path, u->kind->name);
-    if (!u->info->tokenizer || strcmp(u->info->tokenizer, "bytes") != 0)
+    if (!u->info->tokenizer)
         return cli_fail("%.120s: does not say how text becomes tokens: it was trained on files of "
                         "tokens",
                         u->path);
@@ -234,17 +260,34 @@ int use_check_text(const use_model *u)
 
 int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n)
 {
-    int32_t *ids = cli_resize(NULL, (length + 1) * sizeof *ids);
-    (void)u;
-    for (size_t i = 0; i < length; i++)
-        ids[i] = (unsigned char)text[i];
-    *n = length;
-    return ids;
+    size_t room = length + 1;
+    int32_t *ids = cli_resize(NULL, room * sizeof *ids);
+    gs_error error = {0};
+    if (!u->tokenizer) {
+        for (size_t i = 0; i < length; i++)
+            ids[i] = (unsigned char)text[i];
+        *n = length;
+        return ids;
+    }
+    gs_status status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
+    if (status == GS_ESIZE && *n > room) {
+        room = *n;
+        ids = cli_resize(ids, room * sizeof *ids);
+        status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
+    }
+    if (status == GS_OK)
+        return ids;
+    free(ids);
+    cli_fail_status(status, &error);
+    return NULL;
 }
 
-size_t use_token_text(const use_model *u, int32_t token, char text[256])
+const char *use_token_text(const use_model *u, int32_t token, size_t *n)
 {
-    (void)u;
-    text[0] = (char)token;
-    return 1;
+    static char byte;
+    if (u->tokenizer)
+        return gs_tokenizer_token(u->tokenizer, token, n);
+    byte = (char)token;
+    *n = 1;
+    return &byte;
 }

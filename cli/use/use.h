@@ -30,9 +30,10 @@ typedef struct use_model {
     gs_model *model;
     gs_infer *infer;
     const train_model *kind;
-    train_options o;    /* with which it was trained */
-    gs_data_info *info; /* of the data it was trained on */
-    char *about;        /* the same as text, for gs_data_config.like */
+    train_options o;         /* with which it was trained */
+    gs_data_info *info;      /* of the data it was trained on */
+    char *about;             /* the same as text, for gs_data_config.like */
+    gs_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows */
     char line[GS_CHECKPOINT_LINE];
     const char *precision; /* "bf16" */
 } use_model;
@@ -51,9 +52,13 @@ int use_images(gs_data **out, const use_model *u, const char *name);
 const char *use_label(const use_model *u, size_t class, char number[24]);
 const char *use_label_shown(const use_model *u, size_t class, char shown[24]);
 
-/* Reads all of a file, or of standard input where path is "-"; to be freed. NULL: an error was
- * printed. */
-char *use_read_file(const char *path, size_t *length);
+/* Reads all of a file, or of standard input where path is "-", up to `most` bytes; to be freed.
+ * NULL: an error was printed. */
+enum { USE_TEXT = 64 << 20 }; /* of one text */
+char *use_read_file(const char *path, size_t most, size_t *length);
+/* To standard output; on a terminal without controls but newlines and tabs, since a model may say
+ * anything. */
+void use_print(const char *text, size_t n);
 
 /* ---- answers ---- */
 
@@ -67,9 +72,9 @@ void use_softmax(double *p, const gs_value *logits, size_t row);
 
 /* Whether text can be made tokens for this model; else an error was printed. */
 int use_check_text(const use_model *u);
-/* ids[*n], to be freed. */
+/* ids[*n], to be freed. NULL: an error was printed. */
 int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n);
-/* The bytes of a token; their number. */
-size_t use_token_text(const use_model *u, int32_t token, char text[256]);
+/* The bytes of a token, *n of them. */
+const char *use_token_text(const use_model *u, int32_t token, size_t *n);
 
 #endif

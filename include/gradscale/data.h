@@ -51,7 +51,8 @@ typedef enum gs_split { GS_SPLIT_TRAIN, GS_SPLIT_VALID, GS_SPLIT_COUNT } gs_spli
  *   tokens         .bin files of llm.c, version 1, or of nanoGPT: 16 bits per token; a folder of
  *                  them
  *   text           any other file, and the text files of any other folder in the order of their
- *                  paths, a 0 after each; hidden and binary ones are passed over
+ *                  paths, a 0 after each, or with a tokenizer <|endoftext|>; hidden and binary ones
+ *                  are passed over
  *
  * IDX and text may be packed by gzip. Images come with mean 0 and deviation 1 of each channel over
  * the training set; those of a folder over a fixed choice of 1000. Validation takes what the naming
@@ -63,7 +64,7 @@ typedef struct gs_data_config {
     const char *labels; /* of IDX or npy; NULL: beside the images, "labels" for "images", y for x */
     const char *root;   /* see above */
     size_t time;        /* tokens of an item; 0: 256 */
-    size_t vocabulary;  /* of token files; 0: GPT-2's 50257 */
+    size_t vocabulary;  /* of token files; 0: the tokenizer's, or else GPT-2's 50257 */
     uint64_t seed;      /* of shapes */
     double valid;       /* the share held out; 0: 0.1 */
     /* What gs_data_describe said of the data that a model was trained on: these have its sizes,
@@ -72,6 +73,9 @@ typedef struct gs_data_config {
     int unlabelled; /* images without their classes, with `like`: targets are -1, and all items are
                        of the split to train on, in the order of the files */
     size_t height, width; /* of the images of a folder; 0: those of the first */
+    /* What makes tokens of text, or made those of token files: the text of a tokenizer.json
+     * (tokenizer.h). NULL: text is bytes. `like` has its own. */
+    const char *tokenizer;
 } gs_data_config;
 
 typedef struct gs_data_info {
@@ -84,7 +88,9 @@ typedef struct gs_data_info {
     /* [channels]: an image's value is (what the file holds - mean) * inverse_std. NULL: as it is */
     const double *mean, *inverse_std;
     const char *const *labels; /* [classes]: names of the classes. NULL: they are numbers */
-    const char *tokenizer;     /* what a token is: "bytes". NULL: not known, or no tokens */
+    /* What a token is: "bytes", or the text of a tokenizer.json, for gs_tokenizer_read. NULL: not
+     * known, or no tokens. */
+    const char *tokenizer;
 } gs_data_info;
 
 typedef struct gs_data gs_data;

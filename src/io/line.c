@@ -72,6 +72,7 @@ void gsi_put_string(gsi_line *l, const char *text)
         return;
     }
     const bool utf8 = gsi_utf8(text, strlen(text));
+    const char *from = text; /* of what is copied as it is */
     gsi_put(l, "\"");
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
@@ -83,9 +84,12 @@ void gsi_put_string(gsi_line *l, const char *text)
         else if (c > 0x7F && !utf8)
             snprintf(escaped, sizeof escaped, "\\ufffd");
         else
-            snprintf(escaped, sizeof escaped, "%c", c);
+            continue;
+        put_text(l, from, (size_t)(text - from));
         gsi_put(l, escaped);
+        from = text + 1;
     }
+    put_text(l, from, (size_t)(text - from));
     gsi_put(l, "\"");
 }
 

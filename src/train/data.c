@@ -76,6 +76,31 @@ static gs_status choose(gs_data *data, const char *name, gs_error *error)
     return status;
 }
 
+/* ---- the tokenizer ---- */
+
+/* What a checkpoint has of it is JSON in JSON in a header of at most 100 MB. */
+enum { MOST_TOKENIZER = 16 << 20 };
+
+/* Its text is written anew: two that are equal have the same text. */
+static gs_status open_tokenizer(gs_data *data, const char *from, const gs_alloc *alloc,
+                                gs_error *error)
+{
+    size_t n = 0;
+    gs_status status = gs_tokenizer_read(&data->tokenizer, from, strlen(from), alloc, error);
+    if (status != GS_OK)
+        return status;
+    gs_tokenizer_text(NULL, 0, &n, data->tokenizer, GS_TOKENIZER_JSON, NULL);
+    if (n > MOST_TOKENIZER)
+        return gsi_fail(error, GS_ESIZE,
+                        "the tokenizer has %zu bytes: a model holds at most %d of it", n,
+                        MOST_TOKENIZER);
+    char *text = n ? gsi_arena_new(&data->arena, n + 1, 1) : NULL;
+    if (!text)
+        return gsi_fail(error, GS_ENOMEM, "there is no memory for the tokenizer");
+    data->tokenizer_text = text;
+    return gs_tokenizer_text(text, n + 1, NULL, data->tokenizer, GS_TOKENIZER_JSON, error);
+}
+
 /* ---- life ---- */
 
 static gs_status check_config(const gs_data_config *c, gs_error *error)
@@ -117,6 +142,9 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
         return gsi_fail(error, GS_ENOMEM, "%s: there is no memory to open it", data->name);
     memset(data->state, 0, data->kind->state);
     status = data->kind->open(data, config, error);
+    if (status == GS_OK && config->tokenizer && data->info.task != GS_TASK_TOKENS)
+        status = gsi_fail(error, GS_ERANGE, "%s: has no use for a tokenizer: it is not text",
+                          data->name);
     if (status == GS_OK)
         status = gsi_data_alike(data, error);
     if (status == GS_OK && data->info.items[GS_SPLIT_TRAIN] == 0)
@@ -154,6 +182,11 @@ gs_status gs_data_open(gs_data **out, const gs_data_config *config, const gs_all
         if (data->like->task == GS_TASK_TOKENS && today.vocabulary == 0)
             today.vocabulary = data->like->classes;
     }
+    const char *tokenizer = data->like ? data->like->tokenizer : today.tokenizer;
+    if (status == GS_OK && tokenizer && strcmp(tokenizer, "bytes") != 0)
+        status = open_tokenizer(data, tokenizer, alloc, error);
+    if (status == GS_OK && data->tokenizer && today.vocabulary == 0)
+        today.vocabulary = gs_tokenizer_size(data->tokenizer);
     if (status == GS_OK)
         status = open_kind(data, config, error);
     if (status == GS_OK)
@@ -170,6 +203,7 @@ void gs_data_close(gs_data *data)
     if (data->state)
         data->kind->close(data);
     gs_data_info_free(data->like);
+    gs_tokenizer_free(data->tokenizer);
     gsi_arena_free(&data->arena);
     gsi_free(&data->heap, data->state);
     gsi_heap heap = data->heap; /* the set lies in its own heap */

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "gradscale/data.h"
+#include "gradscale/tokenizer.h"
 
 /* A file or folder that might be a data set. */
 typedef struct gsi_place {
@@ -32,8 +33,10 @@ extern const gsi_kind gsi_fashion_mnist, gsi_idx_set, gsi_array_set, gsi_csv_set
 
 struct gs_data {
     gsi_heap heap;
-    gsi_arena arena;    /* names of classes */
-    gs_data_info *like; /* what config.like says; NULL: nothing */
+    gsi_arena arena;            /* names of classes */
+    gs_data_info *like;         /* what config.like says; NULL: nothing */
+    gs_tokenizer *tokenizer;    /* of config or like; NULL: bytes, or not known */
+    const char *tokenizer_text; /* of it, in the arena */
     const gsi_kind *kind;
     void *state;
     gs_data_info info;

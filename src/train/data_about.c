@@ -3,6 +3,7 @@
  *     {"task": "classes", "height": 28, "width": 28, "channels": 1, "classes": 10,
  *      "mean": [72.9], "inverse_std": [0.011], "labels": ["boot", "coat", ...]}
  *     {"task": "tokens", "time": 256, "classes": 256, "tokenizer": "bytes"}
+ *     {"task": "tokens", "time": 256, "classes": 8192, "tokenizer": "{\"version\":\"1.0\",..}"}
  *
  * Numbers are written so that they read back to the same bits. */
 #include "train/data.h"
@@ -232,7 +233,12 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error)
     if (info->classes > like->classes)
         return gsi_fail(error, GS_ERANGE, "%s: has %zu classes, and the model knows %zu",
                         data->name, info->classes, like->classes);
-    if (info->tokenizer && like->tokenizer && strcmp(info->tokenizer, like->tokenizer) != 0)
+    if (info->tokenizer && !like->tokenizer)
+        return gsi_fail(error, GS_ERANGE,
+                        "%s: the model does not say how text becomes tokens: it was trained on "
+                        "files of tokens",
+                        data->name);
+    if (info->tokenizer && strcmp(info->tokenizer, like->tokenizer) != 0)
         return gsi_fail(error, GS_ERANGE, "%s: its tokens are not those of the model", data->name);
     info->classes = like->classes;
     info->mean = like->mean;

@@ -1,6 +1,6 @@
-/* Text as bytes: a file, the files of a folder one after the other, or this project's sources. An
- * item is a window of `time` bytes and the byte after it; windows do not overlap, so an epoch
- * predicts every byte once. */
+/* Text as bytes, or with a tokenizer as its tokens: a file, the files of a folder one after the
+ * other, or this project's sources. An item is a window of `time` of them and the one after it;
+ * windows do not overlap, so an epoch predicts every token once. */
 #include "train/data.h"
 #include "io/folder.h"
 #include "io/lines.h"
@@ -15,9 +15,13 @@ static const uint64_t MOST = (uint64_t)1 << 31; /* it is held in memory */
 
 typedef enum origin { ALONE, IN_FOLDER, INSTALLED } origin;
 
+/* With a tokenizer bytes become ids file by file. */
 typedef struct text {
     uint8_t *bytes; /* [n] */
     size_t n, room;
+    int32_t *ids; /* [n_ids]; NULL: bytes are tokens */
+    size_t n_ids, ids_room;
+    uint64_t total; /* bytes that have been read */
 } text;
 
 /* A 0, or a control that is neither white space nor a terminal's: in text of any encoding that is
@@ -28,6 +32,31 @@ static bool is_binary(const uint8_t *start, size_t n)
         if (start[i] < ' ' && !(start[i] >= '\a' && start[i] <= '\r') && start[i] != '\033')
             return true;
     return false;
+}
+
+/* The bytes become ids, and in a folder <|endoftext|> follows them. */
+static gs_status encode(gs_data *data, const gsi_file *file, bool in_folder, gs_error *error)
+{
+    text *t = data->state;
+    const int32_t end = gs_tokenizer_end(data->tokenizer);
+    size_t n = 0, room = t->n + 1;
+    gs_status status = GS_ESIZE;
+    if (in_folder && end < 0)
+        t->bytes[t->n++] = 0;
+    while (status == GS_ESIZE) {
+        if (!gsi_grow(&data->heap, &t->ids, &t->ids_room, t->n_ids + room + 1, sizeof *t->ids))
+            return gsi_file_fail(file, error, GS_ENOMEM, "there is no memory for its tokens");
+        status = gs_tokenizer_encode(t->ids + t->n_ids, room, &n, data->tokenizer,
+                                     (const char *)t->bytes, t->n, error);
+        room = n;
+    }
+    if (status != GS_OK)
+        return gsi_file_fail(file, error, status, "%s", error ? error->text : "");
+    t->n_ids += n;
+    if (in_folder && end >= 0)
+        t->ids[t->n_ids++] = end;
+    t->n = 0;
+    return GS_OK;
 }
 
 /* Appends a file. In a folder a file with a 0 near its beginning is taken for binary and passed
@@ -55,8 +84,8 @@ static gs_status add_file(gs_data *data, const char *path, origin from, gs_error
         return status;
     }
     gsi_stream_rewind(s);
-    status = gsi_stream_measure(s, MOST - t->n, &size, error);
-    if (status == GS_OK && size + in_folder > MOST - t->n)
+    status = gsi_stream_measure(s, MOST - t->total, &size, error);
+    if (status == GS_OK && size + in_folder > MOST - t->total)
         status = gsi_file_fail(gsi_stream_file(s), error, GS_ESIZE,
                                "the text is longer than the %llu bytes that are held in memory",
                                (unsigned long long)MOST);
@@ -70,7 +99,10 @@ static gs_status add_file(gs_data *data, const char *path, origin from, gs_error
     }
     if (status == GS_OK) {
         t->n += (size_t)size;
-        if (in_folder)
+        t->total += size + in_folder;
+        if (data->tokenizer)
+            status = encode(data, gsi_stream_file(s), in_folder, error);
+        else if (in_folder)
             t->bytes[t->n++] = 0;
     }
     gsi_stream_close(s);
@@ -90,15 +122,16 @@ static gs_status add_folder(gs_data *data, const char *folder, gs_error *error)
 static gs_status divide(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     const text *t = data->state;
-    const size_t time = gsi_data_time(config);
+    const bool bytes = !data->tokenizer;
+    const size_t time = gsi_data_time(config), n = bytes ? t->n : t->n_ids;
     data->info.task = GS_TASK_TOKENS;
-    data->info.classes = BYTES;
-    data->info.tokenizer = "bytes";
+    data->info.classes = bytes ? BYTES : gs_tokenizer_size(data->tokenizer);
+    data->info.tokenizer = bytes ? "bytes" : data->tokenizer_text;
     data->info.time = time;
-    if (t->n <= time)
-        return gsi_fail(error, GS_ESIZE, "%s: has %zu bytes of text, and an item of %zu needs %zu",
-                        data->name, t->n, time, time + 1);
-    gsi_data_split(data, config, (t->n - 1) / time);
+    if (n <= time)
+        return gsi_fail(error, GS_ESIZE, "%s: has %zu %s of text, and an item of %zu needs %zu",
+                        data->name, n, bytes ? "bytes" : "tokens", time, time + 1);
+    gsi_data_split(data, config, (n - 1) / time);
     return GS_OK;
 }
 
@@ -144,6 +177,11 @@ static gs_status read_item(const gs_data *data, gs_split split, uint64_t item, f
     (void)error;
     if (split == GS_SPLIT_VALID)
         item += data->info.items[GS_SPLIT_TRAIN];
+    if (t->ids) {
+        memcpy(ids, t->ids + item * time, time * sizeof *ids);
+        memcpy(targets, t->ids + item * time + 1, time * sizeof *targets);
+        return GS_OK;
+    }
     const uint8_t *from = t->bytes + item * time;
     for (size_t i = 0; i < time; i++) {
         ids[i] = from[i];
@@ -156,6 +194,7 @@ static void close_text(gs_data *data)
 {
     text *t = data->state;
     gsi_free(&data->heap, t->bytes);
+    gsi_free(&data->heap, t->ids);
 }
 
 const gsi_kind gsi_text_set = {

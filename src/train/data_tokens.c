@@ -87,6 +87,7 @@ static gs_status open_tokens(gs_data *data, const gs_data_config *config, gs_err
     struct stat st;
     info->task = GS_TASK_TOKENS;
     info->classes = config->vocabulary ? config->vocabulary : GPT2;
+    info->tokenizer = data->tokenizer_text;
     info->time = gsi_data_time(config);
     t->shards = gsi_new(&data->heap, SHARDS * sizeof *t->shards);
     if (!t->shards)

@@ -16,6 +16,7 @@ for target; do
     config) seeds=examples ;;
     report) seeds=tests/fuzz/corpus/log ;;
     json) seeds=tests/fuzz/corpus/log ;;
+    tokenizer) seeds="tests/data/tokenizer tests/data/tokenizer/plain" ;;
     *) seeds= ;;
     esac
     [ $name != checkpoint ] || FUZZ_CORPUS="$corpus/fits" "$build/fuzz/$target" -runs=1 >/dev/null 2>&1

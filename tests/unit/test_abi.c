@@ -28,7 +28,7 @@
     X(gs_reducer_config, 24)     \
     X(gs_piece, 16)              \
     X(gs_config, 48)             \
-    X(gs_data_config, 96)        \
+    X(gs_data_config, 104)       \
     X(gs_data_info, 104)         \
     X(gs_loader_config, 88)      \
     X(gs_device_config, 80)      \

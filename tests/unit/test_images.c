@@ -8,6 +8,7 @@
 #include <jpeglib.h>
 #include <math.h>
 #include <png.h>
+#include <zlib.h>
 
 /* ---- files ---- */
 
@@ -383,6 +384,108 @@ static void test_csv(void)
     refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT, "is no number: inf");
 }
 
+/* ---- npz ---- */
+
+static size_t little(uint8_t *to, uint32_t x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = (uint8_t)(x >> 8 * i);
+    return n;
+}
+
+/* A zip of stored members, as numpy.savez writes it. */
+typedef struct zip {
+    uint8_t bytes[8192], directory[1024];
+    size_t n, listed, members;
+} zip;
+
+static void zip_add(zip *z, const char *name, const uint8_t *content, size_t n)
+{
+    const uint32_t crc = (uint32_t)crc32(0, content, (uInt)n), at = (uint32_t)z->n;
+    uint8_t common[26], *to = z->directory + z->listed;
+    size_t k = little(common, 20, 2);
+    k += little(common + k, 0, 4); /* flags, stored */
+    k += little(common + k, 0x210000, 4);
+    k += little(common + k, crc, 4);
+    k += little(common + k, (uint32_t)n, 4);
+    k += little(common + k, (uint32_t)n, 4);
+    k += little(common + k, (uint32_t)strlen(name), 4); /* no extra field */
+    z->n += little(z->bytes + z->n, 0x04034B50, 4);
+    memcpy(z->bytes + z->n, common, k);
+    memcpy(z->bytes + z->n + k, name, strlen(name));
+    z->n += k + strlen(name);
+    memcpy(z->bytes + z->n, content, n);
+    z->n += n;
+    to += little(to, 0x02014B50, 4);
+    to += little(to, 20, 2);
+    memcpy(to, common, k);
+    memset(to + k, 0, 10);
+    to += k + 10;
+    to += little(to, at, 4);
+    memcpy(to, name, strlen(name));
+    z->listed = (size_t)(to - z->directory) + strlen(name);
+    z->members++;
+}
+
+static void zip_write(zip *z, const char *name)
+{
+    const uint32_t at = (uint32_t)z->n, members = (uint32_t)z->members;
+    memcpy(z->bytes + z->n, z->directory, z->listed);
+    z->n += z->listed;
+    z->n += little(z->bytes + z->n, 0x06054B50, 4);
+    z->n += little(z->bytes + z->n, 0, 4);
+    z->n += little(z->bytes + z->n, members, 2);
+    z->n += little(z->bytes + z->n, members, 2);
+    z->n += little(z->bytes + z->n, (uint32_t)z->listed, 4);
+    z->n += little(z->bytes + z->n, at, 4);
+    z->n += little(z->bytes + z->n, 0, 2);
+    write_file(name, z->bytes, z->n);
+}
+
+static void test_npz(void)
+{
+    static const char *const names[][2] = {
+        {"x.npy", "y.npy"}, {"images.npy", "labels.npy"}, {"arr_0.npy", "arr_1.npy"}};
+    uint8_t content[2048], x[10 * 4 * 4];
+    int64_t y[10];
+    for (size_t i = 0; i < sizeof x; i++)
+        x[i] = (uint8_t)(i / 16 * 20);
+    for (int i = 0; i < 10; i++)
+        y[i] = i % 3;
+    for (int k = 0; k < 3; k++) {
+        static zip z;
+        z = (zip){.n = 0};
+        empty_folder();
+        zip_add(&z, names[k][0], content, npy(content, "|u1", "(10, 4, 4)", x, sizeof x));
+        zip_add(&z, names[k][1], content, npy(content, "<i8", "(10,)", y, sizeof y));
+        zip_write(&z, "d.npz");
+        gs_data *data = open_it((gs_data_config){.name = in_folder("d.npz")});
+        const gs_data_info *info = gs_data_get_info(data);
+        CHECK(info->height == 4 && info->width == 4 && info->channels == 1 && info->classes == 3);
+        CHECK(info->items[0] == 9 && info->items[1] == 1);
+        float values[16];
+        int32_t class;
+        for (uint64_t i = 0; i < 9; i++) {
+            CHECK(gs_data_read(values, NULL, &class, data, GS_SPLIT_TRAIN, i, NULL) == GS_OK);
+            const double raw = (double)values[5] / info->inverse_std[0] + info->mean[0];
+            CHECK_MSG((int32_t)(raw / 20 + 0.5) % 3 == class, "%g is of class %d", raw, (int)class);
+        }
+        gs_data_close(data);
+    }
+    static zip z;
+    z = (zip){.n = 0};
+    zip_add(&z, "x.npy", content, npy(content, "|u1", "(10, 4, 4)", x, sizeof x));
+    zip_add(&z, "y.npy", content, npy(content, "<i8", "(9,)", y, 9 * sizeof *y));
+    zip_write(&z, "d.npz");
+    gs_data *data = NULL;
+    gs_error error = {0};
+    const gs_data_config config = {.size = sizeof config, .name = in_folder("d.npz")};
+    CHECK(gs_data_open(&data, &config, NULL, &error) != GS_OK && !data && strstr(error.text, "9"));
+    z.bytes[60]++; /* inside of x */
+    write_file("d.npz", z.bytes, z.n);
+    CHECK(gs_data_open(&data, &config, NULL, &error) != GS_OK && !data);
+}
+
 static void test_cifar(void)
 {
     static uint8_t records[4][3073];
@@ -413,6 +516,40 @@ static void test_cifar(void)
     refused((gs_data_config){.name = folder}, GS_ERANGE, "has a class 10, and names for 10");
     write_file("data_batch_2.bin", records, sizeof records - 1);
     refused((gs_data_config){.name = folder}, GS_EFORMAT, "images of CIFAR have 3073 each");
+}
+
+/* The fine class is the second byte; names are beside the files. */
+static void test_cifar100(void)
+{
+    static uint8_t records[3][3074];
+    char names[400] = "";
+    empty_folder();
+    for (int i = 0; i < 3; i++) {
+        memset(records[i], 20 * i + 10, sizeof records[i]);
+        records[i][0] = 7;
+        records[i][1] = (uint8_t)(40 * i);
+    }
+    for (int i = 0; i < 100; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "n%d\n", i);
+    write_file("train.bin", records, sizeof records);
+    write_file("test.bin", records, sizeof records[0]);
+    write_text("fine_label_names.txt", names);
+    gs_data *data = open_it((gs_data_config){.name = folder});
+    const gs_data_info *info = gs_data_get_info(data);
+    CHECK(info->items[0] == 3 && info->items[1] == 1 && info->classes == 100);
+    CHECK(info->labels && strcmp(info->labels[80], "n80") == 0);
+    static float x[3072];
+    int32_t class;
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK(gs_data_read(x, NULL, &class, data, GS_SPLIT_TRAIN, i, NULL) == GS_OK);
+        CHECK(class == (int32_t)(40 * i));
+        const double raw = (double)x[100] / info->inverse_std[1] + info->mean[1];
+        CHECK_MSG(fabs(raw - (double)(20 * i + 10)) < 1e-3, "%g", raw);
+    }
+    gs_data_close(data);
+    records[2][1] = 100;
+    write_file("train.bin", records, sizeof records);
+    refused((gs_data_config){.name = folder}, GS_ERANGE, "has a class 100, and names for 100");
 }
 
 static void test_nanogpt(void)
@@ -517,5 +654,6 @@ static void test_loader(void)
 }
 
 TESTS({"folder", test_folder}, {"masks", test_masks}, {"damaged", test_damaged}, {"fit", test_fit},
-      {"npy", test_npy}, {"csv", test_csv}, {"cifar", test_cifar}, {"nanogpt", test_nanogpt},
-      {"augment", test_augment}, {"loader", test_loader})
+      {"npy", test_npy}, {"csv", test_csv}, {"npz", test_npz}, {"cifar", test_cifar},
+      {"cifar100", test_cifar100}, {"nanogpt", test_nanogpt}, {"augment", test_augment},
+      {"loader", test_loader})

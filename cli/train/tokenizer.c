@@ -1,0 +1,89 @@
+/* How text becomes tokens: a file of --tokenizer, what lies beside the weights of --init, or what a
+ * checkpoint has inside. */
+#include "cli/train/train.h"
+
+#include "gradscale/io.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file)
+{
+    size_t n = 0;
+    gs_error error = {0};
+    gs_tokenizer_text(NULL, 0, &n, tokenizer, file, NULL);
+    char *text = cli_resize(NULL, n + 1);
+    text[0] = 0;
+    gs_tokenizer_text(text, n + 1, NULL, tokenizer, file, &error);
+    return text;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+bool train_init_path(char path[4096], const char *init)
+{
+    const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
+    return n > 0 && n < 4096;
+}
+
+static int of_files(char **text, const char *option, const char *path)
+{
+    gs_error error = {0};
+    gs_tokenizer *tokenizer;
+    const gs_status status = gs_tokenizer_open(&tokenizer, path, NULL, &error);
+    if (status != GS_OK)
+        return cli_fail("%s: %s", option, error.text);
+    *text = train_tokenizer_file(tokenizer, GS_TOKENIZER_JSON);
+    gs_tokenizer_free(tokenizer);
+    return CLI_GO;
+}
+
+/* What else is wrong with the file is told where it is loaded. */
+static int of_checkpoint(char **text, const char *path)
+{
+    gs_source *file = NULL;
+    gs_data_info *info = NULL;
+    if (gs_source_open(&file, path, NULL, NULL) != GS_OK)
+        return CLI_GO;
+    const char *about = gs_source_metadata(file, "data");
+    if (about && gs_data_info_read(&info, about, NULL, NULL) == GS_OK && info->tokenizer &&
+        strcmp(info->tokenizer, "bytes") != 0) {
+        *text = cli_resize(NULL, strlen(info->tokenizer) + 1);
+        strcpy(*text, info->tokenizer);
+    }
+    gs_data_info_free(info);
+    gs_source_close(file);
+    return CLI_GO;
+}
+
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.json"};
+    char path[4096];
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const int n = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        found |= n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+    }
+    return found;
+}
+
+int train_tokenizer(char **text, const train_options *o, const char *checkpoint)
+{
+    *text = NULL;
+    if (*checkpoint)
+        return of_checkpoint(text, checkpoint);
+    if (o->tokenizer)
+        return of_files(text, "--tokenizer", o->tokenizer);
+    if (!o->init)
+        return CLI_GO;
+    if (!is_folder(o->init))
+        return of_checkpoint(text, o->init);
+    return has_tokenizer(o->init) ? of_files(text, "--init", o->init) : CLI_GO;
+}
