@@ -475,8 +475,8 @@ static void setup_quantize(void)
 {
     source(0, t.n);
     bytes(1, t.n);
-    t.quant = gsi_quant_of(gsi_float(gsi_magnitude(any_f32(TAME))), 2 + (int)below(7), false,
-                           below(2));
+    t.quant =
+        gsi_quant_of(gsi_float(gsi_magnitude(any_f32(TAME))), 2 + (int)below(7), false, below(2));
 }
 
 static uint32_t call_quantize(any_fn *fn, int s)

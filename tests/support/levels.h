@@ -11,7 +11,8 @@
 static inline unsigned levels_among(unsigned levels)
 {
 #if defined(__x86_64__)
-    const unsigned built = levels & (GS_CPU_AVX2 | GS_CPU_AVX512 | GS_CPU_AVX512BF16 | GS_CPU_AVX512VNNI);
+    const unsigned built =
+        levels & (GS_CPU_AVX2 | GS_CPU_AVX512 | GS_CPU_AVX512BF16 | GS_CPU_AVX512VNNI);
 #elif defined(__aarch64__)
     const unsigned built = levels & GS_CPU_NEON;
 #else

@@ -94,5 +94,5 @@ static void test_mask(void)
     gs_context_free(ctx);
 }
 
-TESTS({"complete", test_complete}, {"levels", test_levels}, {"bf16", test_bf16}, {"vnni", test_vnni},
-      {"mask", test_mask})
+TESTS({"complete", test_complete}, {"levels", test_levels}, {"bf16", test_bf16},
+      {"vnni", test_vnni}, {"mask", test_mask})

@@ -100,12 +100,8 @@ static void test_im2col(void)
         p.rows_w = (p.w + 2 * p.pad - kernel) / stride + 1;
         const size_t k = kernel * kernel * p.c, n = 1 + draw() % 40;
         int8_t *a = bytes(images * p.h * p.w * p.c, ANY), *b = bytes(n * k, ANY);
-        compare((gs_gemm_int8){.m = images * p.rows_h * p.rows_w,
-                               .n = n,
-                               .k = k,
-                               .a = a,
-                               .im2col = &p,
-                               .b = b});
+        compare((gs_gemm_int8){
+            .m = images * p.rows_h * p.rows_w, .n = n, .k = k, .a = a, .im2col = &p, .b = b});
         free(a);
         free(b);
     }
@@ -164,13 +160,13 @@ static void test_bad(void)
     float scale[2] = {1, 1}, y[4];
     const gs_gemm_int8 good = {.m = 2, .n = 2, .k = 2, .a = a, .b = a, .sums = sums};
     gs_gemm_int8 g = good;
-#define BAD(change, status, words)                                                     \
-    do {                                                                               \
-        g = good;                                                                      \
-        change;                                                                        \
-        CHECK(gs_gemm_int8_run(ctx, &g) == (status));                                  \
-        CHECK_MSG(strstr(gs_context_error(ctx)->text, words) != NULL, "%s",            \
-                  gs_context_error(ctx)->text);                                        \
+#define BAD(change, status, words)                                          \
+    do {                                                                    \
+        g = good;                                                           \
+        change;                                                             \
+        CHECK(gs_gemm_int8_run(ctx, &g) == (status));                       \
+        CHECK_MSG(strstr(gs_context_error(ctx)->text, words) != NULL, "%s", \
+                  gs_context_error(ctx)->text);                             \
     } while (0)
     CHECK(gs_gemm_int8_run(NULL, &good) == GS_ENULL);
     CHECK(gs_gemm_int8_run(ctx, NULL) == GS_ENULL);
@@ -182,8 +178,8 @@ static void test_bad(void)
     BAD((g.y = y, g.scale = scale, g.dtype = GS_F64), GS_EDTYPE, "f32, f16 or bf16");
     BAD((g.bias = scale, g.bias_dtype = GS_F64), GS_EDTYPE, "bias");
     BAD(g.m = SIZE_MAX / 4, GS_ESIZE, "too large");
-    const gs_im2col p = {.h = 2, .w = 2, .c = 1, .rows_h = 2, .rows_w = 1, .kh = 1, .kw = 1,
-                         .stride = 1};
+    const gs_im2col p = {
+        .h = 2, .w = 2, .c = 1, .rows_h = 2, .rows_w = 1, .kh = 1, .kw = 1, .stride = 1};
     BAD(g.im2col = &p, GS_ESIZE, "im2col");
     gs_im2col zero = p;
     zero.stride = 0;

@@ -179,8 +179,8 @@ gs_status gs_gemm_int8_run(gs_context *ctx, const gs_gemm_int8 *g)
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     const gs_status ran = run(ctx, &j);
     gsi_arena_reset(&ctx->scratch, mark);
-    return ran == GS_OK ? ran
-                        : gsi_fail(&ctx->error, ran,
-                                   "no memory for an INT8 product of %zu by %zu by %zu", g->m, g->n,
-                                   g->k);
+    return ran == GS_OK
+               ? ran
+               : gsi_fail(&ctx->error, ran, "no memory for an INT8 product of %zu by %zu by %zu",
+                          g->m, g->n, g->k);
 }

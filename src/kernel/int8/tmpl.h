@@ -13,8 +13,8 @@ INLINE void micro_rows(int32_t *sums, size_t stride, const uint32_t *a, size_t a
                        const uint32_t *b, const int m, size_t words)
 {
     vec sum[MR][VECS];
-    UNROLL for (int i = 0; i < m; i++) UNROLL for (int v = 0; v < VECS; v++)
-        sum[i][v] = load(sums + (size_t)i * stride + v * LANES);
+    UNROLL for (int i = 0; i < m; i++) UNROLL for (int v = 0; v < VECS; v++) sum[i][v] =
+        load(sums + (size_t)i * stride + v * LANES);
     for (size_t w = 0; w < words; w++) {
         vec of_b[VECS];
         UNROLL for (int v = 0; v < VECS; v++) of_b[v] = load(b + w * NR + v * LANES);

@@ -117,7 +117,7 @@ TARGET static void KERNEL(quantize)(int8_t *codes, gsi_in x, size_t n, const gsi
             vf t = p.v[k] * q.multiplier;
             t = select(t < q.low, splat(q.low), select(t > q.high, splat(q.high), t));
             t = select(is_nan(t), (vf){0}, t + NEAREST - NEAREST);
-            store_u8(to + k * WIDTH, (vu)__builtin_convertvector(t, vi) & 0xFF);
+            store_u8(to + k * WIDTH, (vu) __builtin_convertvector(t, vi) & 0xFF);
         }
         if (m < LANES)
             memcpy(codes + i, bytes, m);
