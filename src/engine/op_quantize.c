@@ -149,7 +149,7 @@ static uint32_t find_bin(range_loop *l, uint32_t bins, uint64_t *rank)
  * integers: no order matters. */
 static float percentile_of(range_loop *l, float percent)
 {
-    uint64_t rank = (uint64_t)ceil((double)percent / 100 * (double)l->n);
+    uint64_t rank = (uint64_t)((double)percent / 100 * (double)l->n + 0.5);
     rank += rank == 0;
     l->within = COARSE;
     const uint32_t coarse = find_bin(l, COARSE, &rank);
