@@ -34,7 +34,7 @@ says()
 }
 value() { sed -n "s/.*\"$1\": *\([^,}]*\),*.*/\1/p" "$2" | head -1; }
 equal() { echo "$1, not $2" && [ "$1" = "$2" ]; }
-steps() { grep '"step":' "$1" | sed 's/"seconds".*//; s/"data_seconds".*//' | grep -o '"step":[^,]*,.*"loss":[^,]*'; }
+steps() { grep -o '^{"step":[^,]*,.*"loss":[^,]*' "$1"; }
 
 levels=ref
 for level in avx2 avx512 avx512vnni neon; do
@@ -73,7 +73,7 @@ for job in mlp:fp16:ema cnn:bf16:max resnet:fp32:percentile:99.9 fcn:fp16:max gp
         --log "$tmp/$model.jsonl"
     check "$model: INT8 arithmetic has the bits of the validation" same $model
 done
-learns() { python3 -c 'import sys; a = float(sys.argv[1]); print(a); sys.exit(not a > 0.5)' "$(value accuracy "$tmp/out")"; }
+learns() { python3 -c 'import sys; a = float(sys.argv[1]); print(a); sys.exit(not a > 0.3)' "$(value accuracy "$tmp/out")"; }
 loss_of cnn --int8 >/dev/null
 check "and the model has learned" learns
 
@@ -119,7 +119,7 @@ close() { python3 -c 'import sys; a, b = map(float, sys.argv[1:]); print(a, b); 
 check "to about the same loss" close "$floats" "$int8"
 check "on every level" equal "$(loss_of plain --int8 --calibrate 8 --cpu ref --threads 1)" "$int8"
 run eval "$tmp/plain" --int8
-check "eval says so" grep -q '^quantised  products of INT8 in INT8 arithmetic, ranges of 16 batches$' "$tmp/out"
+check "eval says so" grep -q '^quantised  products of INT8 in INT8 arithmetic, ranges of 5 batches$' "$tmp/out"
 check "fine-tunes with it" again --init "$tmp/plain/step-00000030.safetensors" --checkpoint "$tmp/tuned"
 check "predict" "$gs" predict "$tmp/cnn" "$images"
 check "generate" "$gs" generate "$tmp/gpt" --prompt "static " --tokens 8
@@ -137,7 +137,7 @@ rule="is ema, max or percentile:P with P above 0 and at most 100, not"
 for bad in median percentile percentile:0 percentile:101 percentile:nan percentile:x; do
     check "train --ranges $bad" says 2 "--ranges $rule '$bad'" train --quantize int8 --ranges $bad
 done
-check "train --quantize int4" says 2 "--quantize is one of none|int8|ptq, not 'int4'" train --quantize int4
+check "train --quantize int4" says 2 "--quantize is one of none|int8|ptq, not 'int4': did you mean int8?" train --quantize int4
 check "eval --ranges alone" says 2 "--ranges is of --int8" eval "$tmp/plain" --ranges max
 check "eval --calibrate alone" says 2 "--calibrate is of --int8" eval "$tmp/plain" --calibrate 3
 check "eval --ranges median" says 2 "--ranges $rule 'median'" eval "$tmp/plain" --int8 --ranges median
@@ -145,7 +145,7 @@ check "eval --calibrate of QAT" says 2 \
     "cnn/best.safetensors: its ranges are those of training: --calibrate and --ranges are for others" \
     eval "$tmp/cnn" --int8 --calibrate 3
 check "resume with other ranges" says 2 \
-    "--ranges ema: half/step-00000030.safetensors was trained with max" \
+    "--ranges ema does not go with half/step-00000030.safetensors, which has max: begin a new run for that" \
     train --resume --checkpoint "$tmp/half" --ranges ema --steps 40
 check "export to ONNX" says 2 "cnn/best.safetensors: a model that was trained with --quantize cannot be written as \
 ONNX yet: safetensors hold its weights and ranges" export "$tmp/cnn" "$tmp/cnn.onnx"
