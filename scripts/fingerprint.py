@@ -77,7 +77,7 @@ def main(program):
         tmp = pathlib.Path(name)
         (tmp / "words.txt").write_text(text())
         help_text = run("train", "--help").decode()
-        known = [c for c in ("ref", "avx2", "avx512", "avx512bf16", "neon") if f"|{c}" in help_text]
+        known = [c for c in ("ref", "avx2", "avx512", "avx512bf16", "avx512vnni", "neon") if f"|{c}" in help_text]
         cpus = [c for c in known if subprocess.run([program, "info", "--cpu", c], capture_output=True).returncode == 0]
 
         presets = list(json.loads(run("presets", "--json")))

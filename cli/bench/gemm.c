@@ -63,8 +63,9 @@ static double flops(const shape *s) { return 2.0 * (double)s->m * (double)s->n *
 
 /* ---- opponents ---- */
 
-typedef enum side { PEAK, BF16_PEAK, ONEDNN, F32, F16, BF16, SIDES } side;
-static const char *const side_names[] = {"peak", "bf16_peak", "onednn", "f32", "f16", "bf16"};
+typedef enum side { PEAK, BF16_PEAK, ONEDNN, F32, F16, BF16, INT8, SIDES } side;
+static const char *const side_names[] = {"peak", "bf16_peak", "onednn", "f32",
+                                         "f16",  "bf16",      "int8"};
 
 /* Row-major, as BLAS has it otherwise; 0: done. */
 typedef int sgemm_fn(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha,
@@ -101,6 +102,7 @@ typedef struct arena {
 typedef struct matrices {
     void *a[SIDES], *b[SIDES]; /* the peak has none */
     float *c;
+    float *scale; /* [n], of INT8 */
 } matrices;
 
 typedef struct result {
@@ -112,16 +114,18 @@ typedef struct result {
 static const gs_dtype types[] = {
     [ONEDNN] = GS_F32, [F32] = GS_F32, [F16] = GS_F16, [BF16] = GS_BF16};
 
-static bool has_side(const arena *r, side s)
+/* INT8 multiplies rows by rows: that is what a forward pass does. */
+static bool has_side(const arena *r, const shape *product, side s)
 {
-    return s == PEAK        ? r->peak != NULL
+    return s == INT8        ? product->form == FORWARD
+           : s == PEAK      ? r->peak != NULL
            : s == BF16_PEAK ? r->bf16_peak != NULL
            : s == ONEDNN    ? r->onednn != NULL
                             : true;
 }
 
-/* +-1, rounded to each type. */
-static gs_status fill(const arena *r, void *by_side[SIDES], size_t n)
+/* +-1, rounded to each type; of INT8 any byte. */
+static gs_status fill(const arena *r, const shape *product, void *by_side[SIDES], size_t n)
 {
     float *const x = by_side[F32] = cli_resize(NULL, n * sizeof *x);
     uint32_t bits = 1;
@@ -131,8 +135,13 @@ static gs_status fill(const arena *r, void *by_side[SIDES], size_t n)
     }
     const gs_tensor src = {x, n, GS_F32, "x", 0};
     gs_status status = GS_OK;
+    if (has_side(r, product, INT8)) {
+        signed char *codes = by_side[INT8] = cli_resize(NULL, n);
+        for (size_t i = 0; i < n; i++)
+            codes[i] = (signed char)(x[i] * 127);
+    }
     for (side s = ONEDNN; s <= BF16 && status == GS_OK; s++) {
-        if (s == F32 || !has_side(r, s))
+        if (s == F32 || !has_side(r, product, s))
             continue;
         by_side[s] = cli_resize(NULL, n * gs_dtype_format(types[s])->bytes);
         const gs_tensor dst = {by_side[s], n, types[s], "x", 0};
@@ -143,11 +152,12 @@ static gs_status fill(const arena *r, void *by_side[SIDES], size_t n)
 
 static void free_matrices(matrices *x)
 {
-    for (side s = ONEDNN; s <= BF16; s++) {
+    for (side s = ONEDNN; s <= INT8; s++) {
         free(x->a[s]);
         free(x->b[s]);
     }
     free(x->c);
+    free(x->scale);
 }
 
 /* Seconds of a product; -1: an error, which is said. */
@@ -164,6 +174,21 @@ static double multiply(const arena *r, const shape *s, const matrices *x, side o
         if (status != 0)
             cli_failed("oneDNN's sgemm failed with status %d", status);
         return status == 0 ? seconds : -1;
+    }
+    if (of == INT8) {
+        const gs_gemm_int8 product = {.m = s->m,
+                                      .n = s->n,
+                                      .k = s->k,
+                                      .a = x->a[of],
+                                      .b = x->b[of],
+                                      .y = x->c,
+                                      .dtype = GS_F32,
+                                      .scale = x->scale};
+        const double start = gs_clock();
+        const gs_status status = gs_gemm_int8_run(r->ctx, &product);
+        if (status != GS_OK)
+            cli_fail_status(status, gs_context_error(r->ctx));
+        return status == GS_OK ? gs_clock() - start : -1;
     }
     const gs_gemm g = {.m = s->m,
                        .n = s->n,
@@ -190,11 +215,11 @@ static double once(const arena *r, const shape *s, const matrices *x, side of)
 /* A turn of each; false: one failed. */
 static bool measure_round(const arena *r, result *x, const matrices *data)
 {
-    static const side order[] = {ONEDNN, PEAK, F32, F16, BF16_PEAK, BF16};
+    static const side order[] = {ONEDNN, PEAK, F32, F16, BF16_PEAK, BF16, INT8};
     for (size_t i = 0; i < SIDES; i++) {
         const side of = order[i];
         const double end = gs_clock() + TURN;
-        for (int n = 0; has_side(r, of) && (n < 2 || gs_clock() < end); n++) {
+        for (int n = 0; has_side(r, x->shape, of) && (n < 2 || gs_clock() < end); n++) {
             const double t = once(r, x->shape, data, of);
             if (t < 0)
                 return false;
@@ -213,9 +238,12 @@ static bool measure(const arena *r, result *x, double seconds)
     const shape *s = x->shape;
     matrices data = {0};
     const double end = gs_clock() + seconds;
-    bool ok = fill(r, data.a, s->m * s->k) == GS_OK && fill(r, data.b, s->k * s->n) == GS_OK;
+    bool ok = fill(r, s, data.a, s->m * s->k) == GS_OK && fill(r, s, data.b, s->k * s->n) == GS_OK;
     data.c = cli_resize(NULL, s->m * s->n * sizeof *data.c);
     memset(data.c, 0, s->m * s->n * sizeof *data.c);
+    data.scale = cli_resize(NULL, s->n * sizeof *data.scale);
+    for (size_t i = 0; i < s->n; i++)
+        data.scale[i] = 1;
     do
         ok = ok && measure_round(r, x, &data);
     while (ok && gs_clock() < end);
@@ -244,11 +272,10 @@ static double geometric_mean(const result *results, size_t n, const char *group,
 static const struct {
     const char *title, *key;
     side of, to;
-} ratios[] = {{">f32/oneDNN", "f32_of_onednn", F32, ONEDNN},
-              {">f16/f32", "f16_of_f32", F16, F32},
-              {">bf16/f32", "bf16_of_f32", BF16, F32},
-              {">f32/peak", "f32_of_peak", F32, PEAK},
-              {">bf16/peak", "bf16_of_peak", BF16, BF16_PEAK}};
+} ratios[] = {
+    {">f32/oneDNN", "f32_of_onednn", F32, ONEDNN},   {">f16/f32", "f16_of_f32", F16, F32},
+    {">bf16/f32", "bf16_of_f32", BF16, F32},         {">f32/peak", "f32_of_peak", F32, PEAK},
+    {">bf16/peak", "bf16_of_peak", BF16, BF16_PEAK}, {">int8/f32", "int8_of_f32", INT8, F32}};
 enum { RATIOS = sizeof ratios / sizeof ratios[0] };
 
 static void ratio_cell(cli_table *t, double value)
@@ -263,7 +290,8 @@ static void print_text(const result *results, size_t n)
 {
     cli_table *t = cli_table_new((const char *const[]){
         "<shape", ">m", ">n", ">k", ">peak", ">bf16 peak", ">oneDNN", ">f32", ">f16", ">bf16",
-        ratios[0].title, ratios[1].title, ratios[2].title, ratios[3].title, ratios[4].title, NULL});
+        ">int8", ratios[0].title, ratios[1].title, ratios[2].title, ratios[3].title,
+        ratios[4].title, ratios[5].title, NULL});
     for (const result *x = results; x < results + n; x++) {
         const shape *s = x->shape;
         if (x > results && strcmp(s->group, x[-1].shape->group) != 0)
@@ -292,7 +320,7 @@ static void print_text(const result *results, size_t n)
             ratio_cell(t, geometric_mean(results, n, groups[g], ratios[i].of, ratios[i].to));
     }
     cli_progress_end();
-    printf("\nGFLOP/s, and ratios of speeds; means are geometric\n");
+    printf("\nGFLOP/s (of INT8 GOP/s), and ratios of speeds; means are geometric\n");
     cli_table_print(t, stdout);
 }
 
@@ -381,7 +409,8 @@ int bench_gemm(int argc, char **argv)
     const cli_spec spec = {
         .name = "gradscale bench gemm",
         .about = "Measures matrix products (GEMM) of the sizes of training, with f32, f16 and bf16 "
-                 "inputs, against the peak of fused multiply-adds and, where Debian's libdnnl2 is "
+                 "inputs, forward with INT8 too, against the peak of fused multiply-adds and, "
+                 "where Debian's libdnnl2 is "
                  "installed, against oneDNN's sgemm, by turns in the same run.",
         .options = options};
     int code = cli_parse(&spec, &argc, argv);

@@ -151,7 +151,7 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
     const char *const options[][2] = {
         {"--config", c->config},   {"--name", t->name},   {"--precision", run->precision},
         {"--scaler", run->scaler}, {"--mode", run->mode}, {"--on-overflow", run->how},
-        {"--seed", seed},          {"--log", t->log}};
+        {"--seed", seed},          {"--log", t->log},     {"--quantize", run->quantize}};
     size_t n = 2;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (*options[i][1]) {

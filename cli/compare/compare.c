@@ -23,8 +23,9 @@ static struct {
 
 static const cli_option own_rows[] = {
     {"runs", "A,B,..",
-     "PRECISION[:SCALER][:MODE][:ON-OVERFLOW] each, such as fp16:static:1024:O1 or "
-     "fp16:pytorch:attribute; not given: fp32, and fp16 with none, static:1024, pytorch and "
+     "PRECISION[:SCALER][:MODE][:ON-OVERFLOW][:int8|:ptq] each, such as fp16:static:1024:O1, "
+     "fp16:pytorch:attribute or fp16:int8; not given: fp32, and fp16 with none, static:1024, "
+     "pytorch and "
      "headroom, and bf16 with guard",
      CLI_STRING(&given.runs)},
     {"seeds", "N", "take every run so often, with --seed and the seeds after it",
@@ -39,7 +40,7 @@ static const cli_option own_rows[] = {
 
 /* What of train's table is not for all runs alike. */
 static const char not_here[] =
-    "|precision|scaler|log|csv|tensorboard|report|checkpoint|"
+    "|precision|scaler|quantize|log|csv|tensorboard|report|checkpoint|"
     "checkpoint-every|keep|name|print-config|dry-run|resume|overwrite|quiet|";
 
 static bool is_here(const char *name)
@@ -88,6 +89,7 @@ static int parse(int argc, char **argv)
     train_options *const o = &train_given;
     o->log = o->csv = o->tensorboard = o->checkpoint = o->report = o->name = o->scaler = NULL;
     o->precision = TRAIN_FP16;
+    o->quantize = 0;
     if (o->mode == GS_O0 + 1)
         o->mode = 0;
     return train_check(o);
@@ -101,7 +103,8 @@ static int check_run(train_job *job, const train_options *all, const compare_run
     const char *const own[][2] = {{"precision", run->precision},
                                   {"mode", run->mode},
                                   {"scaler", run->scaler},
-                                  {"on-overflow", run->how}};
+                                  {"on-overflow", run->how},
+                                  {"quantize", *run->quantize ? run->quantize : "none"}};
     gs_trainer_config config = {.size = sizeof config, .optim.size = sizeof(gs_optim_config)};
     int code = CLI_GO;
     train_given = job->o;

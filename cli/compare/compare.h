@@ -15,9 +15,10 @@
 enum { COMPARE_RUNS = 32, COMPARE_TEXT = 1024, COMPARE_WORD = 32, COMPARE_PAIR = 2 * COMPARE_WORD };
 
 typedef struct compare_run {
-    char name[4 * COMPARE_WORD];                      /* "fp16 static:1024 O1" */
+    char name[4 * COMPARE_WORD];                      /* "fp16 static:1024 O1 int8" */
     char precision[COMPARE_WORD], mode[COMPARE_WORD]; /* all as train takes them; "": not given */
     char scaler[COMPARE_PAIR], how[COMPARE_PAIR];
+    char quantize[COMPARE_WORD];
 } compare_run;
 
 typedef enum compare_ending {

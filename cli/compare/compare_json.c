@@ -78,6 +78,7 @@ static void write_run(json_writer *j, const compare_all *c, const compare_run *r
     put_string(j, "precision", run->precision);
     put_string(j, "scaler", run->scaler);
     put_string(j, "mode", run->mode[0] ? run->mode : NULL);
+    put_string(j, "quantize", run->quantize[0] ? run->quantize : NULL);
     put_string(j, "on_overflow", run->how[0] ? run->how : NULL);
     write_mean(j, &mean);
     put_array(j, "trials");

@@ -20,7 +20,7 @@ static void add_word(char *text, size_t size, char separator, const char *word)
 }
 
 /* Where a word of a run belongs: the first is the precision, a number goes with the word before
- * it, and what is neither a mode nor something to do on overflow is the scaler. */
+ * it, and what is neither a mode nor quantisation nor something to do on overflow is the scaler. */
 static int read_run(compare_run *run, const char *text)
 {
     char word[COMPARE_WORD], *before = NULL;
@@ -41,6 +41,8 @@ static int read_run(compare_run *run, const char *text)
             strcpy(run->precision, word);
         } else if (cli_read_choice("O0|O1|O2|O3", word) >= 0) {
             strcpy(run->mode, word);
+        } else if (cli_read_choice("int8|ptq", word) >= 0) {
+            strcpy(run->quantize, word);
         } else if (cli_read_choice("skip|retry|attribute", word) >= 0) {
             before = strcpy(run->how, word);
         } else if (run->scaler[0]) {
@@ -72,6 +74,8 @@ static void name_run(compare_run *run)
         add_word(run->name, sizeof run->name, ' ', run->mode);
     if (run->how[0])
         add_word(run->name, sizeof run->name, ' ', run->how);
+    if (run->quantize[0])
+        add_word(run->name, sizeof run->name, ' ', run->quantize);
 }
 
 int compare_set_read(compare_all *c, const char *list)

@@ -11,7 +11,7 @@
 typedef struct options {
     const char *data, *labels;
     int split; /* auto, valid, train, all */
-    uint64_t items, batch;
+    uint64_t items, batch, calibrate;
     bool json;
     use_options use;
 } options;
@@ -25,6 +25,8 @@ typedef struct result {
     uint64_t bytes; /* of text, that the targets are */
     double loss;
     double seconds;
+    uint64_t
+        calibrated; /* batches that set the ranges; 0: they are of training, or there are none */
     uint64_t *confusion; /* [classes][classes]: of a class, taken for another; NULL: too many */
 } result;
 
@@ -85,6 +87,38 @@ static int run_split(result *r, const use_model *u, gs_data *data, gs_split spli
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
+/* Post-training quantisation: ranges of the first batches, in a random order, of what a model may
+ * learn from. */
+static int calibrate(uint64_t *batches, const use_model *u, gs_data *data, const options *o)
+{
+    const gs_data_info *info = gs_data_get_info(data);
+    gs_loader_config order = {.size = sizeof order,
+                              .split =
+                                  info->items[GS_SPLIT_TRAIN] > 0 ? GS_SPLIT_TRAIN : GS_SPLIT_VALID,
+                              .seed = u->o.seed,
+                              .shuffle = 1};
+    const uint64_t there = info->items[order.split];
+    if (there == 0)
+        return cli_fail("--int8: %.100s has no items to calibrate with", info->name);
+    gs_loader *loader = NULL;
+    gs_error error = {0};
+    order.batch = (size_t)(o->batch < there ? o->batch : there);
+    const uint64_t most = there / order.batch;
+    *batches = o->calibrate < most ? o->calibrate : most;
+    gs_status status = gs_loader_create(&loader, data, &order, NULL, &error);
+    for (uint64_t i = 0; status == GS_OK && i < *batches; i++) {
+        const gs_batch *micro;
+        size_t n;
+        status = gs_loader_next(&micro, &n, loader, &error);
+        if (status == GS_OK && (status = gs_infer_calibrate(u->infer, &micro[0])) != GS_OK)
+            error = *gs_context_error(u->ctx);
+        cli_progress((double)i, (double)*batches, "calibration");
+    }
+    cli_progress_end();
+    gs_loader_free(loader);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
+}
+
 /* Data of training: what was held out; other data: all of them. */
 static int measure(result *r, const use_model *u, gs_data *data, const options *o)
 {
@@ -93,9 +127,14 @@ static int measure(result *r, const use_model *u, gs_data *data, const options *
     int split = o->split != AUTO ? o->split : o->data ? ALL : VALID;
     if (split == ALL && info->items[GS_SPLIT_TRAIN] == UINT64_MAX)
         split = VALID; /* endless: what is held out is not */
-    const double start = gs_clock();
     const size_t classes = u->info->classes;
     *r = (result){.split = names[split]};
+    if (u->quantized && !gs_infer_calibrated(u->infer)) {
+        const int code = calibrate(&r->calibrated, u, data, o);
+        if (code != CLI_GO)
+            return code;
+    }
+    const double start = gs_clock();
     if (u->info->task != GS_TASK_TOKENS && classes <= COUNTED_CLASSES) {
         r->confusion = cli_resize(NULL, classes * classes * sizeof *r->confusion);
         memset(r->confusion, 0, classes * classes * sizeof *r->confusion);
@@ -184,10 +223,21 @@ static void show_confusion(const result *r, const use_model *u)
     cli_table_print(t, stdout);
 }
 
+static void show_quantized(const result *r, const use_model *u)
+{
+    printf("quantised  products of INT8 %s, ", u->int8 ? "in INT8 arithmetic" : "in floats");
+    if (r->calibrated > 0)
+        printf("ranges of %llu batches\n", (unsigned long long)r->calibrated);
+    else
+        printf("ranges of training (%s)\n", u->o.ranges ? u->o.ranges : "ema");
+}
+
 static void show(const result *r, const use_model *u, const gs_data_info *data)
 {
     const bool text = u->info->task == GS_TASK_TOKENS;
     printf("model      %s, %s\n", u->line, u->precision);
+    if (u->quantized)
+        show_quantized(r, u);
     printf("data       %s, %llu items (%s)\n", data->name, (unsigned long long)r->items, r->split);
     printf("loss       %.4f\n", r->loss);
     printf("accuracy   %.2f%%%s\n", 100 * share(r->right, r->targets),
@@ -213,6 +263,8 @@ static void show_json(const result *r, const use_model *u, const gs_data_info *d
     put_string(&j, "checkpoint", u->path);
     put_string(&j, "model", u->line);
     put_string(&j, "precision", u->precision);
+    put_string(&j, "quantized", !u->quantized ? NULL : u->int8 ? "int8" : "floats");
+    put_u64(&j, "calibrated", r->calibrated);
     put_string(&j, "data", data->name);
     put_string(&j, "split", r->split);
     put_u64(&j, "items", r->items);
@@ -247,7 +299,7 @@ static void show_json(const result *r, const use_model *u, const gs_data_info *d
 
 int cmd_eval(int argc, char **argv)
 {
-    options o = {.items = CLI_AUTO, .batch = 64};
+    options o = {.items = CLI_AUTO, .batch = 64, .calibrate = CLI_AUTO};
     const cli_option rows[] = {
         {"data", "NAME", "as of train; not given: those the model was trained on",
          CLI_STRING(&o.data)},
@@ -258,6 +310,14 @@ int cmd_eval(int argc, char **argv)
         {"items", "N", "at most", CLI_UNSIGNED(&o.items), .min = 1, .max = 1e12},
         {"batch", "N", "items at a time; no digit depends on it but the loss's last",
          CLI_UNSIGNED(&o.batch), .min = 1, .max = 1 << 20},
+        {"int8", NULL,
+         "run the forward pass in INT8 arithmetic: doc/quantize.md; a model that was not trained "
+         "with --quantize is calibrated first",
+         CLI_FLAG(&o.use.int8)},
+        {"calibrate", "N", "of --int8: batches that set the ranges; not given: 16",
+         CLI_UNSIGNED(&o.calibrate), .min = 1, .max = 1e9},
+        {"ranges", "RULE", "of --calibrate: ema, max or percentile:P; not given: max",
+         CLI_STRING(&o.use.ranges)},
         {"json", NULL, "print JSON; doc/json-eval.md", CLI_FLAG(&o.json)},
         USE_ROWS(&o.use),
         {0}};
@@ -274,10 +334,25 @@ int cmd_eval(int argc, char **argv)
     int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
+    gs_range_rule rule;
+    float percentile;
+    if (!train_ranges(&rule, &percentile, o.use.ranges))
+        return cli_fail("--ranges is ema, max or percentile:P with P above 0 and at most 100, not "
+                        "'%.60s'",
+                        o.use.ranges);
+    if (!o.use.int8 && (o.use.ranges || o.calibrate != CLI_AUTO))
+        return cli_fail("--%s is of --int8", o.use.ranges ? "ranges" : "calibrate");
+    const bool asked = o.use.ranges || o.calibrate != CLI_AUTO;
+    o.use.ranges = o.use.ranges ? o.use.ranges : "max";
+    o.calibrate = o.calibrate == CLI_AUTO ? 16 : o.calibrate;
     use_model u;
     gs_data *data = NULL;
     result r = {0};
     code = use_open(&u, argv[0], &o.use);
+    if (code == CLI_GO && asked && u.o.quantize)
+        code = cli_fail(
+            "%.120s: its ranges are those of training: --calibrate and --ranges are for others",
+            u.path);
     if (code == CLI_GO)
         code = use_data(&data, &u, o.data, o.labels);
     if (code == CLI_GO)

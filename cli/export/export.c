@@ -160,7 +160,11 @@ int cmd_export(int argc, char **argv)
     if (code == CLI_GO)
         code = check_output(argv[1]);
     if (code == CLI_GO)
-        code = ends_with(argv[1], ".onnx")          ? export_onnx(argv[1], &u)
+        code = ends_with(argv[1], ".onnx") && u.quantized
+                   ? cli_fail("%.120s: a model that was trained with --quantize cannot be written "
+                              "as ONNX yet: safetensors hold its weights and ranges",
+                              u.path)
+               : ends_with(argv[1], ".onnx")        ? export_onnx(argv[1], &u)
                : ends_with(argv[1], ".safetensors") ? export_safetensors(argv[1], &u)
                                                     : export_folder(argv[1], &u);
     use_close(&u);

@@ -156,7 +156,7 @@ static void say_word(FILE *f, const char *word)
 
 void verdict_say_command(FILE *f, const verdict *v, const char *config)
 {
-    static const char *const keys[] = {"precision", "scaler", "mode", "on-overflow"};
+    static const char *const keys[] = {"precision", "scaler", "mode", "on-overflow", "quantize"};
     pick_rule *out = cli_resize(NULL, (v->n + 1) * sizeof *out);
     const group *best = v->reference ? pick_group(v, out) : NULL;
     free(out);
@@ -171,7 +171,8 @@ void verdict_say_command(FILE *f, const verdict *v, const char *config)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *value = report_value(&best->first->config, keys[i]);
         const bool is_default =
-            value && strcmp(keys[i], "mode") == 0 && strcmp(value, is_fp32 ? "O0" : "O2") == 0;
+            value && ((strcmp(keys[i], "mode") == 0 && strcmp(value, is_fp32 ? "O0" : "O2") == 0) ||
+                      (strcmp(keys[i], "quantize") == 0 && strcmp(value, "none") == 0));
         if (!value || is_default)
             continue;
         fprintf(f, " --%s ", keys[i]);

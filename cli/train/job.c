@@ -151,7 +151,9 @@ int train_job_model(train_job *j)
     const int code = cli_context(&j->ctx, &machine);
     if (code != CLI_GO)
         return code;
-    const gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
+    gs_status status = j->kind->create(&j->model, j->ctx, j->info, &j->o);
+    if (status == GS_OK && j->o.quantize)
+        status = gs_model_quantize(j->model, j->ctx);
     return status == GS_OK ? check_memory(j) : cli_fail_status(status, gs_context_error(j->ctx));
 }
 
@@ -187,11 +189,13 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
                  .half = j->half,
                  .wgrad_f32 = o->wgrad,
                  .recompute = o->recompute,
-                 .telemetry = o->telemetry_every > 0},
+                 .telemetry = o->telemetry_every > 0,
+                 .quantize = train_quantize(o)},
         .comm = &j->comm,
         .ranks = {.wire = wires[o->compress], .zero = o->zero, .compare = o->compare_every},
         .seed = o->seed,
         .loss_weight = o->loss_weight};
+    train_ranges(&config.tape.range_rule, &config.tape.percentile, o->ranges);
     int code = train_job_settings(j, &config);
     if (code == CLI_GO)
         code = train_job_model(j);

@@ -49,6 +49,32 @@ bool train_augment(gs_augment *out, const char *list)
     return true;
 }
 
+gs_quantize train_quantize(const train_options *o)
+{
+    static const gs_quantize all[] = {GS_QUANTIZE_NONE, GS_QUANTIZE_QAT, GS_QUANTIZE_PTQ};
+    return all[o->quantize];
+}
+
+bool train_ranges(gs_range_rule *rule, float *percentile, const char *text)
+{
+    static const char prefix[] = "percentile:";
+    double percent = 0;
+    *rule = GS_RANGE_EMA;
+    *percentile = 0;
+    if (!text || strcmp(text, "ema") == 0)
+        return true;
+    if (strcmp(text, "max") == 0) {
+        *rule = GS_RANGE_MAX;
+        return true;
+    }
+    *rule = GS_RANGE_PERCENTILE;
+    if (strncmp(text, prefix, sizeof prefix - 1) != 0 ||
+        !cli_read_double(&percent, text + sizeof prefix - 1) || !(percent > 0 && percent <= 100))
+        return false;
+    *percentile = (float)percent;
+    return *percentile > 0;
+}
+
 static gs_status make_mlp(gs_model **out, gs_context *ctx, const gs_data_info *data,
                           const train_options *o)
 {

@@ -73,6 +73,13 @@ static const cli_option precision_rows[] = {
     {"set", "KEY=VALUE", "of the scaler or the optimizer; may be repeated", CLI_LIST(&O->set)},
     {"wgrad", "half|f32", "weight gradients: rounded to half, or the f32 sums",
      CLI_CHOICE(&O->wgrad)},
+    {"quantize", "none|int8|ptq",
+     "products of integers of 8 bits: int8 trains with them (QAT), ptq only validates with them",
+     CLI_CHOICE(&O->quantize)},
+    {"ranges", "RULE",
+     "of --quantize: ema (moving average of the largest magnitude), max, percentile:P; not given: "
+     "ema",
+     CLI_STRING(&O->ranges)},
     {"recompute", NULL, "recompute the blocks of gpt in backward: less memory, the same bits",
      CLI_FLAG(&O->recompute)},
     {"loss-weight", "W", "multiplies the gradients, not the loss that is shown",
@@ -262,6 +269,12 @@ int train_check(const train_options *o)
     if (o->mode > 0 && (mode == GS_O0) != (o->precision == TRAIN_FP32))
         return cli_fail("--mode O%d is %s: it does not go with --precision %s", (int)mode,
                         mode == GS_O0 ? "all fp32" : "mixed precision", precisions[o->precision]);
+    gs_range_rule rule;
+    float percentile;
+    if (!train_ranges(&rule, &percentile, o->ranges))
+        return cli_fail("--ranges is ema, max or percentile:P with P above 0 and at most 100, not "
+                        "'%.60s'",
+                        o->ranges);
     if (o->steps != CLI_AUTO && !isnan(o->epochs))
         return cli_fail("--steps and --epochs exclude one another");
     if (o->patience > 0 && o->valid_every == 0)

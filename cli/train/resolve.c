@@ -227,6 +227,8 @@ static int resolve(train_job *j)
         o->mode = 1 + (o->precision == TRAIN_FP32 ? GS_O0 : GS_O2);
     if (!o->scaler)
         o->scaler = o->precision == TRAIN_FP16 ? "pytorch" : "guard";
+    if (o->quantize && !o->ranges)
+        o->ranges = "ema";
     if (!o->optimizer)
         o->optimizer = "adamw";
     if (!o->schedule)
@@ -246,7 +248,9 @@ static int resolve(train_job *j)
     if (o->report && !o->log)
         o->log = train_log_beside(o->report);
     if (!o->name) {
-        snprintf(name, sizeof name, "%s %s", precisions[o->precision], o->scaler);
+        static const char *const quantized[] = {"", " int8", " ptq"};
+        snprintf(name, sizeof name, "%s %s%s", precisions[o->precision], o->scaler,
+                 quantized[o->quantize]);
         o->name = name;
     }
     drop_repeated(&o->set);

@@ -19,7 +19,7 @@
 
 static const char kept[] =
     "|model|resize|tokenizer|hidden|filters|layers|width|heads|context|precision|mode|"
-    "scaler|wgrad|optimizer|batch|accumulate|seed|";
+    "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
 static const char told[] = "|data|labels|augment|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
                            "compress|";
 

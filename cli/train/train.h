@@ -39,6 +39,8 @@ typedef struct train_options {
 
     int precision, mode, wgrad; /* mode 0: auto, else gs_mode + 1; wgrad 1: f32 */
     const char *scaler, *on_overflow;
+    int quantize; /* gs_quantize, but QAT before PTQ: train_quantize */
+    const char *ranges;
     double loss_weight;
     bool recompute;
 
@@ -127,6 +129,10 @@ void train_model_line(char *text, size_t size, const train_model *m, const gs_da
                       const train_options *o);
 /* Of --augment, "crop:4,flip,cutout:8,color:0.2"; NULL: none. False: it is no such list. */
 bool train_augment(gs_augment *out, const char *list);
+/* Of --quantize. */
+gs_quantize train_quantize(const train_options *o);
+/* Of --ranges, "ema", "max" or "percentile:99.9"; NULL: ema. False: it is none of these. */
+bool train_ranges(gs_range_rule *rule, float *percentile, const char *text);
 /* The sizes of --hidden and what is around them. -1: it is no list of sizes. */
 int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const char *hidden);
 

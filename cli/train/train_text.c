@@ -61,6 +61,11 @@ static void print_job(const train_job *j)
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
+    if (o->quantize)
+        cli_print("quantised  products of INT8 %s, ranges by %s\n",
+                  train_quantize(o) == GS_QUANTIZE_QAT ? "in training and validation"
+                                                       : "in validation",
+                  o->ranges);
     cli_print("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
               (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
               o->optimizer, o->lr, o->schedule);

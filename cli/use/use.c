@@ -86,7 +86,9 @@ static int make_model(use_model *u)
     if (strcmp(line, u->line) != 0)
         return cli_fail("%.120s: its model is %.100s, and its options say %.100s", u->path, u->line,
                         line);
-    const gs_status status = u->kind->create(&u->model, u->ctx, u->info, o);
+    gs_status status = u->kind->create(&u->model, u->ctx, u->info, o);
+    if (status == GS_OK && u->quantized)
+        status = gs_model_quantize(u->model, u->ctx);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
 }
 
@@ -98,8 +100,12 @@ static int load(use_model *u, const use_options *options)
     gs_mode mode = precision == TRAIN_FP32 ? GS_O0 : GS_O2;
     if (!options->precision && u->o.mode > 0)
         mode = (gs_mode)(u->o.mode - 1);
-    const gs_infer_config config = {
-        .size = sizeof config, .mode = mode, .half = precision == TRAIN_BF16 ? GS_BF16 : GS_F16};
+    gs_infer_config config = {.size = sizeof config,
+                              .mode = mode,
+                              .half = precision == TRAIN_BF16 ? GS_BF16 : GS_F16,
+                              .quantize = u->quantized,
+                              .int8 = options->int8};
+    train_ranges(&config.range_rule, &config.percentile, options->ranges);
     u->precision = mode == GS_O0 ? "fp32" : names[precision];
     gs_status status = gs_infer_create(&u->infer, u->ctx, u->model, &config);
     if (status != GS_OK)
@@ -116,6 +122,8 @@ int use_open(use_model *u, const char *path, const use_options *options)
         code = read_texts(u);
     if (code == CLI_GO)
         code = cli_context(&u->ctx, &options->machine);
+    u->int8 = options->int8;
+    u->quantized = u->o.quantize || u->int8;
     if (code == CLI_GO)
         code = make_model(u);
     return code == CLI_GO ? load(u, options) : code;

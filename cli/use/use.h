@@ -15,7 +15,9 @@
 #include "gradscale/infer.h"
 
 typedef struct use_options {
-    int precision; /* index in USE_PRECISIONS */
+    int precision;      /* index in USE_PRECISIONS */
+    bool int8;          /* products in INT8 arithmetic, of a model that was not trained so, too */
+    const char *ranges; /* how it is then calibrated */
     cli_machine machine;
 } use_options;
 
@@ -36,6 +38,7 @@ typedef struct use_model {
     gs_tokenizer *tokenizer; /* NULL: tokens are bytes, or nobody knows */
     char line[GS_CHECKPOINT_LINE];
     const char *precision; /* "bf16" */
+    bool quantized, int8;  /* it runs in integers; in INT8 arithmetic */
 } use_model;
 
 /* path: a checkpoint, or a folder of them: its best, or else its newest. CLI_GO or the exit code

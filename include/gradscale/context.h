@@ -22,7 +22,8 @@ extern "C" {
     X(AVX2, "avx2")             /* with FMA and F16C */ \
     X(AVX512, "avx512")         /* F, BW, DQ, VL */     \
     X(NEON, "neon")             /* AArch64 */           \
-    X(AVX512BF16, "avx512bf16") /* on top of avx512 */
+    X(AVX512BF16, "avx512bf16") /* on top of avx512 */  \
+    X(AVX512VNNI, "avx512vnni") /* on top of avx512: INT8 */
 
 enum gs_cpu_index {
 #define X(id, name) GS_CPU_INDEX_##id,

@@ -85,6 +85,25 @@ typedef enum gs_op {
 GS_API const char *gs_op_name(gs_op op);
 GS_API gs_class gs_op_class(gs_op op);
 
+/* ---- quantisation ----
+ *
+ * Products of an activation and a weight, gs_linear and gs_conv2d, can read both as integers from
+ * -127 to 127: the weight's per row, in units of its row's largest magnitude / 127, the
+ * activation's per tensor, in units of a range / 127. doc/quantize.md defines the result to the
+ * last bit: with `int8` and without it is the same. Attention's products stay as they are.
+ *
+ *          training                                     else
+ *   NONE   as it is                                     as it is
+ *   PTQ    as it is; ranges move                        quantised
+ *   QAT    quantised, with straight-through             quantised
+ *          gradients; ranges move */
+typedef enum gs_quantize { GS_QUANTIZE_NONE, GS_QUANTIZE_PTQ, GS_QUANTIZE_QAT } gs_quantize;
+
+/* How a batch moves a range. EMA: a tenth of the way to its largest magnitude, from the first one
+ * on. MAX: the largest so far. PERCENTILE: as EMA, to the magnitude below which so many percent of
+ * the batch's elements are. */
+typedef enum gs_range_rule { GS_RANGE_EMA, GS_RANGE_MAX, GS_RANGE_PERCENTILE } gs_range_rule;
+
 /* ---- the tape ---- */
 
 typedef struct gs_tape gs_tape;
@@ -97,6 +116,10 @@ typedef struct gs_tape_config {
     int wgrad_f32; /* weight gradients keep the f32 sum, as Megatron's do: none is rounded */
     int telemetry; /* count what every layer's gradients lose; see gs_tape_set_layer */
     int recompute; /* trade time for memory: see gs_recompute */
+    gs_quantize quantize;
+    gs_range_rule range_rule;
+    float percentile; /* of GS_RANGE_PERCENTILE: above 0, at most 100 */
+    int int8;         /* quantised products in INT8 arithmetic; 0: of the same integers in floats */
 } gs_tape_config;
 
 /* The context must outlive the tape and serves it alone while a step runs. */
@@ -105,6 +128,13 @@ GS_API void gs_tape_free(gs_tape *tape);
 /* Another config from the next gs_tape_begin on: telemetry now and then. Mode and half type stay.
  */
 GS_API gs_status gs_tape_set_config(gs_tape *tape, const gs_tape_config *config);
+
+/* Where a tape that quantises finds its ranges: a float for each of weights[n] with more than one
+ * row, in order, of what is multiplied by it; 0: nothing was seen yet. Training moves them, once a
+ * product. Both arrays are the caller's. */
+GS_API void gs_tape_set_ranges(gs_tape *tape, const gs_weight *weights, size_t n, float *ranges);
+/* From the next gs_tape_begin on, passes that do not train move the ranges and do not quantise. */
+GS_API void gs_tape_set_calibrating(gs_tape *tape, int on);
 
 /* Forgets the last step. `training` 0: nothing is kept for a backward pass, dropout does nothing,
  * batchnorm uses its running statistics. `seed`: of this step's dropout, so that a batch that is

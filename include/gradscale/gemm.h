@@ -95,6 +95,31 @@ typedef struct gs_unit_use {
 
 GS_API void gs_context_unit_use(gs_unit_use *out, const gs_context *ctx);
 
+/* ---- INT8 ----
+ *
+ * The sums of products of bytes are exact: a k of up to GS_INT8_K cannot overflow 32 bits.
+ *
+ *     sums[i][j] = the sum over k of a[i][k] b[j][k]
+ *     y[i][j]    = (float)sums[i][j] * scale[j] + bias[j], rounded to its type
+ *
+ * where the conversion, the product and the sum each round to nearest even: doc/quantize.md. */
+enum { GS_INT8_K = 131071 };
+
+typedef struct gs_gemm_int8 {
+    size_t m, n, k;
+    const int8_t *a;         /* [m][k] */
+    const gs_im2col *im2col; /* NULL: none; else a is the array, and no dgrad */
+    const int8_t *b;         /* [n][k] */
+    int32_t *sums;           /* [m][n]; NULL: not wanted */
+    void *y;                 /* [m][n]; NULL: not wanted */
+    gs_dtype dtype;          /* of y */
+    const float *scale;      /* [n] */
+    const void *bias;        /* [n]; NULL: none */
+    gs_dtype bias_dtype;
+} gs_gemm_int8;
+
+GS_API gs_status gs_gemm_int8_run(gs_context *ctx, const gs_gemm_int8 *gemm);
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,6 +34,11 @@ typedef struct gs_infer_config {
     size_t size; /* sizeof(gs_infer_config) */
     gs_mode mode;
     gs_dtype half; /* GS_F16 or GS_BF16; O0 does not look at it */
+    int quantize;  /* products of integers: gs_model_quantize first; ranges of the file, or of
+                      gs_infer_calibrate */
+    int int8;      /* in INT8 arithmetic; 0: in floats, to the same bits */
+    gs_range_rule range_rule; /* of gs_infer_calibrate */
+    float percentile;
 } gs_infer_config;
 
 /* The weights are zero until they are loaded. ctx must outlive it as must the model, whose
@@ -64,6 +69,12 @@ typedef struct gs_infer_result {
     double loss;            /* NaN: the batch has no targets */
 } gs_infer_result;
 GS_API gs_status gs_infer_run(gs_infer_result *out, gs_infer *infer, const gs_batch *batch);
+
+/* Post-training quantisation: runs the batch without quantising and moves the ranges by what is
+ * multiplied. */
+GS_API gs_status gs_infer_calibrate(gs_infer *infer, const gs_batch *batch);
+/* Whether a range other than 0 is there: of the file, or by calibration. */
+GS_API int gs_infer_calibrated(const gs_infer *infer);
 
 /* ---- text ---- */
 

@@ -87,7 +87,14 @@ typedef struct gs_model {
      * they are appended. NULL: the model does not go on with a text. */
     gs_value *(*next)(void *model, gs_tape *tape, const int32_t *ids, size_t n, gs_kv_cache *cache);
     size_t kv_layers, kv_heads, kv_width, context; /* of its cache: width is that of a head */
+    size_t n_ranges; /* of the states, the last: ranges of quantised products; gs_model_quantize */
 } gs_model;
+
+/* Gives a model of this library, before it has a trainer, a range for each of its matrices, of what
+ * is multiplied by it: among its states, "fc.input_amax" for "fc.weight". So they are a part of
+ * checkpoints, go back with a step that is not applied, and agree between ranks. To be had before
+ * gs_tape_config.quantize or gs_infer_config.quantize asks for it. */
+GS_API gs_status gs_model_quantize(gs_model *model, gs_context *ctx);
 
 GS_API void gs_model_free(gs_model *model);
 

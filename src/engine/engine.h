@@ -61,6 +61,10 @@ struct gs_tape {
     const gsi_rows *rows;        /* the context's */
     bool training;
     bool exponents, ask_exponents; /* of this step, of the next one */
+    bool calibrating, ask_calibrating;
+    const gs_weight *ranged; /* [ranged_count]: weights with ranges */
+    size_t ranged_count;
+    float *ranges; /* of those with more than one row */
     gsi_where where;
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
@@ -143,6 +147,25 @@ static inline void gsi_keep(gs_value *v)
 gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x);
 /* The type that the class of `op` gives its result, of operands of types a and b. */
 gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b);
+
+/* ---- quantisation ---- */
+
+/* The operands of a product as integers. */
+typedef struct gsi_quantized {
+    bool on;             /* false: the product is one of floats */
+    bool bad;            /* an operand is not finite: so is the result */
+    const void *x, *w;   /* int8_t, or bf16 without config.int8 */
+    const float *scale;  /* [rows of w]: what 1 in a sum stands for */
+    size_t most;         /* the largest sum of magnitudes of a row of w */
+    const void *w_value; /* what they stand for, in the type of w: backward's; NULL: no training */
+} gsi_quantized;
+
+/* w shows `weight`, NULL: no weight. *x becomes what the product is to be recorded with. False: the
+ * tape has failed. */
+bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, const gs_value *w,
+                           gsi_quantized *out);
+/* The forward product g of operands of which g has all but the integers; adds the bias. */
+void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g);
 
 /* ---- backward ---- */
 

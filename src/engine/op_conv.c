@@ -8,6 +8,7 @@
 typedef struct conv_op {
     gsi_op op;
     size_t kernel, stride, pad;
+    const void *w; /* as the product has read it: w's data, or what its integers stand for */
 } conv_op;
 
 /* The im2col view of `array` with one row per pixel of `grid`: x for y, or for dgrad y for x. */
@@ -30,6 +31,7 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
                     size_t stride, size_t pad)
 {
     char sx[96], sw[96];
+    const gs_weight *weight = w ? w->weight : NULL;
     x = gsi_operand(tape, GS_OP_conv2d, x);
     w = gsi_operand(tape, GS_OP_conv2d, w);
     b = b ? gsi_operand(tape, GS_OP_conv2d, b) : NULL;
@@ -49,6 +51,9 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
                             gsi_shape(sx, b));
     const size_t shape[] = {x->shape[0], (x->shape[1] + 2 * pad - kernel) / stride + 1,
                             (x->shape[2] + 2 * pad - kernel) / stride + 1, co};
+    gsi_quantized q;
+    if (!gsi_quantize_operands(tape, weight, &x, w, &q))
+        return &tape->poison.value;
     gs_value *y = gsi_value(tape, x->dtype, 4, shape);
     if (gsi_poisoned(y))
         return y;
@@ -63,12 +68,16 @@ gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b, size_t
                  .c = {.data = gsi_node_of(y)->data, .dtype = y->dtype, .stride = co},
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
-    gsi_product(tape, &g, false);
+    if (q.on)
+        gsi_quantized_product(tape, &q, &g);
+    else
+        gsi_product(tape, &g, false);
     conv_op *op = gsi_record(tape, GS_OP_conv2d, sizeof *op, y, x, w, b);
     if (op) {
         op->kernel = kernel;
         op->stride = stride;
         op->pad = pad;
+        op->w = q.on ? q.w_value : w->data;
         gsi_keep(x);
         gsi_keep(w);
     }
@@ -87,7 +96,7 @@ void gsi_conv2d_backward(gs_tape *t, gsi_op *record)
         .k = op->kernel * op->kernel * co,
         .batch = 1,
         .a = {.data = y->grad, .dtype = y->dtype, .im2col = &of_dy},
-        .b = {.data = w->data, .dtype = w->dtype, .stride = k, .group = co, .group_stride = ci}};
+        .b = {.data = op->w, .dtype = w->dtype, .stride = k, .group = co, .group_stride = ci}};
     gs_gemm dw = {.m = co,
                   .n = k,
                   .k = rows,

@@ -8,9 +8,15 @@ static gs_matrix matrix(const gs_value *v, const void *data, size_t stride, int 
 
 /* ---- linear: y [m, n] = x [m, k] w [n, k]^T + b [n] ---- */
 
+typedef struct linear_op {
+    gsi_op op;
+    const void *w; /* as the product has read it: w's data, or what its integers stand for */
+} linear_op;
+
 gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
 {
     char sx[96], sw[96];
+    const gs_weight *weight = w ? w->weight : NULL;
     x = gsi_operand(tape, GS_OP_linear, x);
     w = gsi_operand(tape, GS_OP_linear, w);
     b = b ? gsi_operand(tape, GS_OP_linear, b) : NULL;
@@ -25,6 +31,9 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                             gsi_shape(sx, b));
     size_t shape[4] = {x->shape[0], x->shape[1], x->shape[2], x->shape[3]};
     shape[x->rank - 1] = n;
+    gsi_quantized q;
+    if (!gsi_quantize_operands(tape, weight, &x, w, &q))
+        return &tape->poison.value;
     gs_value *y = gsi_value(tape, x->dtype, x->rank, shape);
     if (gsi_poisoned(y))
         return y;
@@ -37,24 +46,30 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                  .c = {gsi_node_of(y)->data, y->dtype, n, 0},
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
-    gsi_product(tape, &g, false);
-    if (gsi_record(tape, GS_OP_linear, sizeof(gsi_op), y, x, w, b)) {
+    if (q.on)
+        gsi_quantized_product(tape, &q, &g);
+    else
+        gsi_product(tape, &g, false);
+    linear_op *op = gsi_record(tape, GS_OP_linear, sizeof *op, y, x, w, b);
+    if (op) {
+        op->w = q.on ? q.w_value : w->data;
         gsi_keep(x);
         gsi_keep(w);
     }
     return y;
 }
 
-void gsi_linear_backward(gs_tape *t, gsi_op *op)
+void gsi_linear_backward(gs_tape *t, gsi_op *record)
 {
-    gs_value *y = op->out, *x = op->in[0], *w = op->in[1], *b = op->in[2];
+    const linear_op *op = (const linear_op *)record;
+    gs_value *y = record->out, *x = record->in[0], *w = record->in[1], *b = record->in[2];
     const size_t n = gsi_rows_of(w), k = w->count / n, m = x->count / k;
     gs_gemm dx = {.m = m, /* dx [m, k] = dy [m, n] w [n, k] */
                   .n = k,
                   .k = n,
                   .batch = 1,
                   .a = matrix(y, y->grad, n, 0),
-                  .b = matrix(w, w->data, k, 0)};
+                  .b = matrix(w, op->w, k, 0)};
     gs_gemm dw = {.m = n, /* dw [n, k] = dy [m, n]^T x [m, k] */
                   .n = k,
                   .k = m,

@@ -47,6 +47,10 @@ gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *c
         return gsi_fail(&ctx->error, GS_ERANGE, "there is no mode %d", (int)config->mode);
     if (config->mode != GS_O0 && config->half != GS_F16 && config->half != GS_BF16)
         return gsi_fail(&ctx->error, GS_EDTYPE, "the half type of a tape is f16 or bf16");
+    if (config->quantize != GS_QUANTIZE_NONE && config->range_rule == GS_RANGE_PERCENTILE &&
+        !(config->percentile > 0 && config->percentile <= 100))
+        return gsi_fail(&ctx->error, GS_ERANGE, "a percentile is above 0 and at most 100, not %g",
+                        (double)config->percentile);
     gs_tape *t = gsi_new(&ctx->heap, sizeof *t);
     if (!t)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for a tape");
@@ -94,6 +98,7 @@ void gs_tape_begin(gs_tape *tape, int training, uint64_t seed)
     tape->training = training;
     tape->config = tape->next;
     tape->exponents = tape->ask_exponents;
+    tape->calibrating = tape->ask_calibrating;
     tape->doing = "begin";
     tape->timed = GS_OP_COUNT;
     memset(tape->seconds, 0, sizeof tape->seconds);
@@ -194,6 +199,15 @@ const gs_layer *gs_tape_layers(const gs_tape *tape, size_t *n)
 }
 
 void gs_tape_set_exponents(gs_tape *tape, int on) { tape->ask_exponents = on; }
+
+void gs_tape_set_calibrating(gs_tape *tape, int on) { tape->ask_calibrating = on; }
+
+void gs_tape_set_ranges(gs_tape *tape, const gs_weight *weights, size_t n, float *ranges)
+{
+    tape->ranged = weights;
+    tape->ranged_count = n;
+    tape->ranges = ranges;
+}
 
 /* ---- making values ---- */
 

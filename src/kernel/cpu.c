@@ -18,12 +18,13 @@ unsigned gs_cpu_detect(void)
     enum { AVX2 = 1 << 5, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* 7: ebx */
     const unsigned VL = 1u << 31, YMM = 0x06, ZMM = 0xE6;            /* xcr0 */
     const unsigned need1 = FMA | OSXSAVE | F16C, need512 = AVX2 | F | DQ | BW | VL;
-    enum { BF16 = 1 << 5 }; /* 7.1: eax */
-    unsigned a, b, c, d, ebx7, last7;
+    enum { VNNI = 1 << 11 }; /* 7: ecx */
+    enum { BF16 = 1 << 5 };  /* 7.1: eax */
+    unsigned a, b, c, d, ebx7, ecx7, last7;
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need1) != need1)
         return 0;
-    if (!__get_cpuid_count(7, 0, &last7, &ebx7, &c, &d))
+    if (!__get_cpuid_count(7, 0, &last7, &ebx7, &ecx7, &d))
         return 0;
     const uint64_t saved = xcr0();
     unsigned cpu = 0;
@@ -34,6 +35,8 @@ unsigned gs_cpu_detect(void)
     if ((cpu & GS_CPU_AVX512) && last7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
         (a & BF16))
         cpu |= GS_CPU_AVX512BF16;
+    if ((cpu & GS_CPU_AVX512) && (ecx7 & VNNI))
+        cpu |= GS_CPU_AVX512VNNI;
     return cpu;
 }
 

@@ -10,6 +10,7 @@
 #include "kernel/pass/pass.h"
 #ifndef GSI_WITHOUT_ENGINE /* the amalgamation has passes and optimizers only */
 #include "kernel/gemm/gemm.h"
+#include "kernel/int8/int8.h"
 #include "kernel/rows/rows.h"
 #endif
 
@@ -19,6 +20,7 @@ typedef struct gsi_kernels {
 #ifndef GSI_WITHOUT_ENGINE
     gsi_rows rows;
     const gsi_gemm_isa *gemm[GSI_TYPES][GSI_TYPES]; /* by the types of a and b */
+    const gsi_int8_isa *int8;
 #endif
 } gsi_kernels;
 
@@ -49,5 +51,6 @@ gsi_fill_fn gsi_optim_ref, gsi_optim_avx2, gsi_optim_avx512, gsi_optim_neon;
 gsi_fill_fn gsi_optim_avx512_amd; /* in place of gsi_optim_avx512 */
 gsi_fill_fn gsi_rows_ref, gsi_rows_avx2, gsi_rows_avx512, gsi_rows_neon;
 gsi_fill_fn gsi_gemm_portable, gsi_gemm_avx2, gsi_gemm_avx512, gsi_gemm_avx512bf16, gsi_gemm_neon;
+gsi_fill_fn gsi_int8_portable, gsi_int8_avx2, gsi_int8_avx512, gsi_int8_avx512vnni, gsi_int8_neon;
 
 #endif

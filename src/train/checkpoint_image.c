@@ -148,10 +148,19 @@ gs_status gsi_image_write(const gsi_image *image, const char *path, gs_error *er
 
 void gsi_precision_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
 {
+    static const char *const rules[] = {"ema", "max", "percentile"};
     const gs_tape_config *c = &t->tape->config;
     const gs_dtype half = c->mode == GS_O0 ? GS_F32 : c->half;
-    snprintf(text, GS_CHECKPOINT_LINE, "O%d %s%s", (int)c->mode, gs_dtype_format(half)->name,
-             half != GS_F32 && c->wgrad_f32 ? " wgrad=f32" : "");
+    const int n =
+        snprintf(text, GS_CHECKPOINT_LINE, "O%d %s%s", (int)c->mode, gs_dtype_format(half)->name,
+                 half != GS_F32 && c->wgrad_f32 ? " wgrad=f32" : "");
+    if (c->quantize != GS_QUANTIZE_NONE)
+        snprintf(text + n, GS_CHECKPOINT_LINE - (size_t)n, " quantize=%s ranges=%s",
+                 c->quantize == GS_QUANTIZE_QAT ? "int8" : "ptq", rules[c->range_rule]);
+    if (c->quantize != GS_QUANTIZE_NONE && c->range_rule == GS_RANGE_PERCENTILE) {
+        const size_t used = strlen(text);
+        snprintf(text + used, GS_CHECKPOINT_LINE - used, ":%g", (double)c->percentile);
+    }
 }
 
 /* The settings without which its arrays mean nothing. Learning rates and decays may change. */

@@ -51,10 +51,21 @@ static bool add_weight(gs_infer *f, size_t i, gs_mode mode)
     return true;
 }
 
+static float *ranges_of(const gs_model *m) { return m->state + (m->states - m->n_ranges); }
+
 static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
 {
     gs_context *ctx = f->ctx;
-    const gs_tape_config tape = {.size = sizeof tape, .mode = config->mode, .half = config->half};
+    const gs_tape_config tape = {.size = sizeof tape,
+                                 .mode = config->mode,
+                                 .half = config->half,
+                                 .quantize = config->quantize ? GS_QUANTIZE_QAT : GS_QUANTIZE_NONE,
+                                 .range_rule = config->range_rule,
+                                 .percentile = config->percentile,
+                                 .int8 = config->int8};
+    if (config->quantize && f->model->n_ranges == 0)
+        return gsi_fail(&ctx->error, GS_ESTATE,
+                        "a model without ranges cannot be quantised: gs_model_quantize");
     const gs_status status = gs_tape_create(&f->tape, ctx, &tape);
     size_t bytes;
     if (status != GS_OK)
@@ -68,6 +79,8 @@ static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
     if (!done)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for the weights of a model");
     f->model->weights = f->weights;
+    if (f->model->n_ranges > 0)
+        gs_tape_set_ranges(f->tape, f->weights, f->model->n, ranges_of(f->model));
     return GS_OK;
 }
 
@@ -319,6 +332,27 @@ gs_status gs_infer_run(gs_infer_result *out, gs_infer *f, const gs_batch *batch)
     if (loss)
         out->loss = (double)*(const float *)loss->data;
     return GS_OK;
+}
+
+gs_status gs_infer_calibrate(gs_infer *f, const gs_batch *batch)
+{
+    gs_infer_result unread;
+    if (!f)
+        return GS_ENULL;
+    if (f->tape->config.quantize == GS_QUANTIZE_NONE)
+        return gsi_fail(&f->ctx->error, GS_ESTATE, "the model is not to be quantised");
+    gs_tape_set_calibrating(f->tape, 1);
+    const gs_status status = gs_infer_run(&unread, f, batch);
+    gs_tape_set_calibrating(f->tape, 0);
+    return status;
+}
+
+int gs_infer_calibrated(const gs_infer *f)
+{
+    for (size_t i = 0; i < f->model->n_ranges; i++)
+        if (ranges_of(f->model)[i] > 0)
+            return 1;
+    return 0;
 }
 
 /* ---- text ---- */

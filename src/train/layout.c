@@ -192,6 +192,10 @@ gs_status gsi_weights_read_state(float *out, const gsi_weights_file *f, size_t i
     const gs_state_entry *e = &f->model->state_entries[i];
     const uint64_t shape[] = {e->count};
     size_t at;
+    if (i >= f->model->n_states - f->model->n_ranges && find(f, e->name) == SIZE_MAX) {
+        out[0] = 0; /* a range that the file has not seen */
+        return GS_OK;
+    }
     const gs_status status = look_up(&at, f, e->name, 1, shape, error);
     return status == GS_OK ? read_floats(out, f, at, error) : status;
 }

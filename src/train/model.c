@@ -15,8 +15,8 @@ typedef struct head {
     gs_init *inits;
     gs_layout *layouts;
     gs_state_entry *states;
-    char (*names)[NAME]; /* of the entries, then of the states */
-    size_t room;         /* of each list */
+    char (*names)[NAME]; /* of the entries, of the states, of the ranges */
+    size_t room;         /* of entries; of states twice that */
     size_t filled;       /* states that have a name */
 } head;
 
@@ -44,8 +44,8 @@ static gs_value *cross_entropy(void *model, gs_tape *t, const gs_batch *batch)
 
 void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
 {
-    const size_t each = sizeof(gs_store_entry) + sizeof(gs_state_entry) + sizeof(gs_layout) +
-                        sizeof(gs_init) + 2 * NAME;
+    const size_t each = sizeof(gs_store_entry) + 2 * sizeof(gs_state_entry) + sizeof(gs_layout) +
+                        sizeof(gs_init) + 3 * NAME + sizeof(float);
     size_t lists, floats, bytes;
     char *base = NULL;
     size = (size + GSI_ALIGN - 1) / GSI_ALIGN * GSI_ALIGN;
@@ -62,19 +62,19 @@ void *gsi_model_new(gs_context *ctx, size_t size, size_t entries, size_t states)
     *h = (head){.ctx = ctx, .entries = (void *)at, .room = entries};
     at += entries * sizeof *h->entries;
     h->states = (void *)at;
-    at += entries * sizeof *h->states;
+    at += 2 * entries * sizeof *h->states;
     h->layouts = (void *)at;
     at += entries * sizeof *h->layouts;
     h->inits = (void *)at;
     at += entries * sizeof *h->inits;
     float *state = (void *)at;
-    h->names = (void *)(at + floats);
+    h->names = (void *)(at + floats + entries * sizeof *state); /* behind the ranges */
     gs_model *model = (void *)(base + HEAD);
     *model = (gs_model){.forward = cross_entropy,
                         .release = release,
                         .entries = h->entries,
                         .inits = h->inits,
-                        .state = states ? state : NULL,
+                        .state = state,
                         .states = states,
                         .state_entries = h->states,
                         .layouts = h->layouts};
@@ -109,7 +109,7 @@ float *gsi_model_add_state(void *model, size_t count, const char *format, ...)
     head *h = head_of(model);
     gs_model *m = model;
     va_list args;
-    if (m->n_states == h->room || count > m->states - h->filled)
+    if (m->n_states == 2 * h->room || count > m->states - h->filled)
         return NULL;
     char *name = h->names[h->room + m->n_states];
     va_start(args, format);
@@ -119,6 +119,29 @@ float *gsi_model_add_state(void *model, size_t count, const char *format, ...)
     h->states[m->n_states++] = (gs_state_entry){name, count};
     h->filled += count;
     return state;
+}
+
+gs_status gs_model_quantize(gs_model *model, gs_context *ctx)
+{
+    if (!model || !ctx)
+        return GS_ENULL;
+    if (model->release != release)
+        return gsi_fail(&ctx->error, GS_ESTATE, "a model that is not the library's has no ranges");
+    if (model->weights)
+        return gsi_fail(&ctx->error, GS_ESTATE, "the model is in use: it cannot be quantised now");
+    if (model->n_ranges > 0)
+        return GS_OK;
+    for (size_t i = 0; i < model->n; i++) {
+        const gs_store_entry *e = &model->entries[i];
+        const char *end = strrchr(e->name, '.'); /* "fc.weight" */
+        if (e->rows == 1)
+            continue;
+        model->states++;
+        model->n_ranges++;
+        gsi_model_add_state(model, 1, "%.*s.input_amax",
+                            end ? (int)(end - e->name) : (int)strlen(e->name), e->name);
+    }
+    return GS_OK;
 }
 
 /* The sum of eight uniform numbers of 16 bits: close to normal, integer work, the same everywhere;

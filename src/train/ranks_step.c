@@ -192,7 +192,8 @@ gs_status gsi_ranks_merge(gs_trainer *t, gs_status mine, gs_step *step, gs_stats
 
 /* ---- after a step ---- */
 
-/* Running statistics become the mean over ranks, weighted by items. */
+/* Running statistics become the mean over ranks, weighted by items; ranges that are maxima become
+ * the maximum. */
 static gs_status mean_state(gs_trainer *t)
 {
     const size_t n = t->model->states;
@@ -200,15 +201,21 @@ static gs_status mean_state(gs_trainer *t)
     if (n == 0)
         return GS_OK;
     const double items = sum_items(t);
+    const bool maxima = t->tape->config.range_rule == GS_RANGE_MAX;
+    const size_t means = n - (maxima ? t->model->n_ranges : 0);
     for (size_t i = 0; i < n; i++)
-        mine[i] = (double)t->model->state[i] * (double)t->ranks->items[t->comm.rank] / items;
+        mine[i] = (double)t->model->state[i];
+    for (size_t i = 0; i < means; i++)
+        mine[i] = mine[i] * (double)t->ranks->items[t->comm.rank] / items;
     const gs_status status = gs_comm_allgather(&t->comm, all, n * sizeof *all, &t->ctx->error);
     if (status != GS_OK)
         return status;
     for (size_t i = 0; i < n; i++) {
         double sum = all[i];
-        for (int r = 1; r < t->comm.size; r++)
-            sum += all[(size_t)r * n + i];
+        for (int r = 1; r < t->comm.size; r++) {
+            const double other = all[(size_t)r * n + i];
+            sum = i < means ? sum + other : other > sum ? other : sum;
+        }
         t->model->state[i] = (float)sum;
     }
     return GS_OK;

@@ -463,6 +463,45 @@ static uint32_t call_fake_quant_backward(any_fn *fn, int s)
     return ((gsi_fake_quant_backward_fn *)fn)(out(dst, s), in(0, s), in(1, s), t.n, &t.quant);
 }
 
+/* Bytes, in an array of floats; those it has too many stay as they are */
+static void bytes(int k, size_t n)
+{
+    wanted(k, n / 4 + 1, GS_F32);
+    memset(at(k, WANT), 0, n);
+    memset(at(k, GOT), 0, n);
+}
+
+static void setup_quantize(void)
+{
+    source(0, t.n);
+    bytes(1, t.n);
+    t.quant =
+        gsi_quant_of(gsi_float(gsi_magnitude(any_f32(TAME))), 2 + (int)below(7), false, below(2));
+}
+
+static uint32_t call_quantize(any_fn *fn, int s)
+{
+    ((gsi_quantize_fn *)fn)(at(1, s), in(0, s), t.n, &t.quant);
+    return 0;
+}
+
+static void setup_requantize(void)
+{
+    given(0, strided(), GS_F32, BITS); /* int32_t */
+    given(1, t.cols, GS_F32, t.kind);
+    source(2, t.cols);
+    wanted(3, strided(), any_type());
+    dst = 3;
+    t.first = below(2); /* with a bias or without */
+}
+
+static uint32_t call_requantize(any_fn *fn, int s)
+{
+    const gsi_in none = {NULL, GS_F32};
+    return ((gsi_requantize_fn *)fn)(out(dst, s), t.stride, at(0, s), t.stride, at(1, s),
+                                     t.first ? in(2, s) : none, t.rows, t.cols);
+}
+
 static void setup_moments(void)
 {
     t.rows += t.rows == 0;
@@ -550,14 +589,6 @@ static size_t in_size(void) { return t.images * t.pool.height * t.pool.width * t
 static size_t out_size(void)
 {
     return t.images * t.pool.out_height * t.pool.out_width * t.pool.channels;
-}
-
-/* from: bytes, in an array of floats; those it has too many stay as they are */
-static void bytes(int k, size_t n)
-{
-    wanted(k, n / 4 + 1, GS_F32);
-    memset(at(k, WANT), 0, n);
-    memset(at(k, GOT), 0, n);
 }
 
 static void setup_avgpool(void)

@@ -156,7 +156,7 @@ the kernels and threads in use, and the number formats with their limits.
 options:
   -h, --help   show this text
   --threads N  threads to use; 0: one per CPU (default 0)
-  --cpu auto|ref|avx2|avx512|neon|avx512bf16
+  --cpu auto|ref|avx2|avx512|neon|avx512bf16|avx512vnni
                the highest instruction set to use (default auto)
   --json       print JSON; its schema is in doc/json-info.md
 END
@@ -200,10 +200,10 @@ for bad in x 1x nan inf -inf 1e999 ' 1' 0x 1,5; do
 done
 check "negative number" refuses '--seconds must be from 0 to 86400, not -1' \
     bench kernels --seconds -1
-check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'avx': did you mean avx2?" info --cpu avx
-check "empty item of a choice" refuses '--cpu needs a value (auto|ref|avx2|avx512|neon|avx512bf16), not an empty one' \
+check "choice" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16|avx512vnni, not 'avx': did you mean avx2?" info --cpu avx
+check "empty item of a choice" refuses '--cpu needs a value (auto|ref|avx2|avx512|neon|avx512bf16|avx512vnni), not an empty one' \
     info --cpu ''
-check "part of the list of choices" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16, not 'auto|ref'" \
+check "part of the list of choices" refuses "--cpu is one of auto|ref|avx2|avx512|neon|avx512bf16|avx512vnni, not 'auto|ref'" \
     info --cpu 'auto|ref'
 
 # ---- hostile words ----
@@ -262,7 +262,7 @@ if [ -n "$cpu" ] && [ "$("$gs" info | grep -c 'no limit')" = 1 ] && [ "$(nproc)"
 else
     skip "info, bound to a CPU" "needs taskset and two CPUs without a limit"
 fi
-for flag in avx2 avx512 neon avx512bf16; do
+for flag in avx2 avx512 neon avx512bf16 avx512vnni; do
     if "$gs" info | grep -qE "^detected.* $flag( |\$)"; then
         check "info --cpu $flag" prints "^kernels +$flag\$" info --cpu $flag
     else

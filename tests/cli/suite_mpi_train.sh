@@ -45,6 +45,7 @@ check "the same losses" cmp "$tmp/losses" "$tmp/again"
 check "ZeRO-1" train 2 $job --zero --steps 12 --log "$tmp/z.jsonl" --checkpoint "$tmp/z" --checkpoint-every 6
 losses "$tmp/z.jsonl" >"$tmp/again"
 check "the same losses with ZeRO-1" cmp "$tmp/losses" "$tmp/again"
+check "quantised: ranks agree on ranges" train 2 $job --quantize int8 --ranges max --steps 4 --compare-every 1
 check "compressed" train 2 $job --compress fp16 --steps 4
 
 # Half of it, then on: the same ranks to the same end; other ranks to an end.

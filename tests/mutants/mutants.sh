@@ -85,6 +85,7 @@ absent()
     */*avx2.[ch]) ! grep -qw avx2 /proc/cpuinfo ;;
     */*avx512.[ch]) ! grep -qw avx512bw /proc/cpuinfo ;;
     */avx512bf16.c) ! grep -qw avx512_bf16 /proc/cpuinfo ;;
+    */avx512vnni.c) ! grep -qw avx512_vnni /proc/cpuinfo ;;
     *) false ;;
     esac
 }

@@ -11,7 +11,8 @@
 static inline unsigned levels_among(unsigned levels)
 {
 #if defined(__x86_64__)
-    const unsigned built = levels & (GS_CPU_AVX2 | GS_CPU_AVX512 | GS_CPU_AVX512BF16);
+    const unsigned built =
+        levels & (GS_CPU_AVX2 | GS_CPU_AVX512 | GS_CPU_AVX512BF16 | GS_CPU_AVX512VNNI);
 #elif defined(__aarch64__)
     const unsigned built = levels & GS_CPU_NEON;
 #else
@@ -26,14 +27,18 @@ static inline unsigned levels_among(unsigned levels)
     return have & built;
 }
 
-/* Every family has kernels for these, matrix products for one more. */
-static inline unsigned cpu_levels(void) { return levels_among(~(unsigned)GS_CPU_AVX512BF16); }
-static inline unsigned gemm_levels(void) { return levels_among(~0u); }
+/* Every family has kernels for these, matrix products for one more, those of INT8 for another. */
+static inline unsigned cpu_levels(void)
+{
+    return levels_among(~(unsigned)(GS_CPU_AVX512BF16 | GS_CPU_AVX512VNNI));
+}
+static inline unsigned gemm_levels(void) { return levels_among(~(unsigned)GS_CPU_AVX512VNNI); }
+static inline unsigned int8_levels(void) { return levels_among(~(unsigned)GS_CPU_AVX512BF16); }
 
 /* A level, and those it stands on. */
 static inline unsigned level_cpus(unsigned flag)
 {
-    return flag == GS_CPU_AVX512BF16 ? flag | GS_CPU_AVX512 : flag;
+    return flag & (GS_CPU_AVX512BF16 | GS_CPU_AVX512VNNI) ? flag | GS_CPU_AVX512 : flag;
 }
 
 #endif

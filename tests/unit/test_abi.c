@@ -37,7 +37,7 @@
     X(gs_device_weight, 104)     \
     X(gs_device_plan_config, 56) \
     X(gs_device_report, 160)     \
-    X(gs_tape_config, 32)        \
+    X(gs_tape_config, 48)        \
     X(gs_layer, 96)              \
     X(gs_memory, 24)             \
     X(gs_op_seconds, 16)         \
@@ -49,6 +49,7 @@
     X(gs_matrix, 64)             \
     X(gs_matrix_out, 32)         \
     X(gs_gemm, 224)              \
+    X(gs_gemm_int8, 96)          \
     X(gs_unit_use, 16)           \
     X(gs_entry, 120)             \
     X(gs_log_step, 112)          \
@@ -93,10 +94,10 @@
     X(gs_batch, 40)              \
     X(gs_init, 8)                \
     X(gs_state_entry, 16)        \
-    X(gs_model, 144)             \
+    X(gs_model, 152)             \
     X(gs_augment, 32)            \
     X(gs_layout, 24)             \
-    X(gs_infer_config, 16)       \
+    X(gs_infer_config, 32)       \
     X(gs_infer_result, 16)       \
     X(gs_sampling_config, 40)    \
     X(gs_kv, 40)                 \
@@ -105,7 +106,7 @@
     X(gs_fcn_config, 56)         \
     X(gs_gpt_config, 56)         \
     X(gs_ranks, 24)              \
-    X(gs_trainer_config, 808)    \
+    X(gs_trainer_config, 824)    \
     X(gs_held, 24)               \
     X(gs_train_row, 280)
 

@@ -11,7 +11,7 @@ static void test_complete(void)
 {
     for (unsigned cpu = 0; cpu < 1u << GS_CPU_COUNT; cpu++) {
         gsi_kernels k;
-        if ((gemm_levels() & cpu) != cpu)
+        if (((gemm_levels() | int8_levels()) & cpu) != cpu)
             continue;
         gsi_kernels_init(&k, cpu);
 #define X(name, family, from, to) CHECK(k.pass.GSI_SLOT_##family(from, to) != NULL);
@@ -26,6 +26,7 @@ static void test_complete(void)
         for (int a = 0; a < GSI_TYPES; a++)
             for (int b = 0; b < GSI_TYPES; b++)
                 CHECK(k.gemm[a][b] && (k.gemm[a][b]->cpu & cpu) == k.gemm[a][b]->cpu);
+        CHECK(k.int8 && (k.int8->cpu & cpu) == k.int8->cpu);
     }
 }
 
@@ -41,6 +42,7 @@ static void test_levels(void)
         CHECK_MSG(differs(&one.optim, &below.optim, sizeof one.optim), "%s", gs_cpu_name(cpu));
         CHECK_MSG(differs(&one.rows, &below.rows, sizeof one.rows), "%s", gs_cpu_name(cpu));
         CHECK_MSG(one.gemm[GS_F32][GS_F16]->cpu == cpu, "%s", gs_cpu_name(cpu));
+        CHECK_MSG(one.int8->cpu == cpu, "%s", gs_cpu_name(cpu));
         below = one;
     }
     gsi_kernels_init(&one, cpu_levels()); /* the highest has its say */
@@ -64,6 +66,22 @@ static void test_bf16(void)
     CHECK(!differs(&all, &without, sizeof all));
 }
 
+/* VNNI is for INT8 alone, and stands on AVX-512. */
+static void test_vnni(void)
+{
+    gsi_kernels all, without;
+    if (!(int8_levels() & GS_CPU_AVX512VNNI))
+        SKIP("this CPU has no VNNI");
+    gsi_kernels_init(&all, GS_CPU_AVX512 | GS_CPU_AVX512VNNI);
+    gsi_kernels_init(&without, GS_CPU_AVX512);
+    CHECK(all.int8->cpu == GS_CPU_AVX512VNNI && all.int8->depth == 4);
+    all.int8 = without.int8;
+    CHECK(!differs(&all, &without, sizeof all));
+    gsi_kernels_init(&all, GS_CPU_AVX512VNNI);
+    gsi_kernels_init(&without, 0);
+    CHECK(!differs(&all, &without, sizeof all));
+}
+
 static void test_mask(void)
 {
     gs_context *ctx;
@@ -77,4 +95,4 @@ static void test_mask(void)
 }
 
 TESTS({"complete", test_complete}, {"levels", test_levels}, {"bf16", test_bf16},
-      {"mask", test_mask})
+      {"vnni", test_vnni}, {"mask", test_mask})

@@ -24,7 +24,7 @@ typedef struct rig {
 static rig rig_new(bool gpt, gs_mode mode, gs_dtype half)
 {
     rig r = {0};
-    const gs_infer_config config = {sizeof config, mode, half};
+    const gs_infer_config config = {.size = sizeof config, .mode = mode, .half = half};
     CHECK(gs_context_create(&r.ctx, NULL, NULL) == GS_OK);
     CHECK((gpt ? gs_gpt_create(&r.model, r.ctx, &gpt_sizes)
                : gs_cnn_create(&r.model, r.ctx, &cnn_sizes)) == GS_OK);

@@ -163,6 +163,16 @@ typedef uint32_t gsi_fake_quant_fn(gsi_out y, gsi_in x, size_t n, const gsi_quan
 typedef uint32_t gsi_fake_quant_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n,
                                             const gsi_quant *how);
 
+/* The integers alone, of at most 8 bits; a NaN is 0. */
+typedef void gsi_quantize_fn(int8_t *codes, gsi_in x, size_t n, const gsi_quant *how);
+
+/* What a product of integers stands for: y[r][c] = (float)sums[r][c] scale[c] + bias[c]. The
+ * conversion, the product and the sum are rounded each, then y is to its type. Rows of y and sums
+ * begin `y_stride` and `stride` elements apart. bias without data: none is added. This is the one
+ * definition: doc/quantize.md. */
+typedef uint32_t gsi_requantize_fn(gsi_out y, size_t y_stride, const int32_t *sums, size_t stride,
+                                   const float *scale, gsi_in bias, size_t rows, size_t cols);
+
 /* ---- pooling in windows: NHWC ---- */
 
 /* A window of `size` x `size` begins at stride * o - pad. size^2 <= 255 for max. All are > 0 but
@@ -221,6 +231,8 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(dropout, dropout)                               \
     X(fake_quant, fake_quant)                         \
     X(fake_quant_backward, fake_quant_backward)       \
+    X(quantize, quantize)                             \
+    X(requantize, requantize)                         \
     X(moments, moments)                               \
     X(batchnorm, batchnorm)                           \
     X(batchnorm_sums, batchnorm_sums)                 \

@@ -103,3 +103,63 @@ TARGET static uint32_t KERNEL(fake_quant_backward)(gsi_out dx, gsi_in dy, gsi_in
     }
     return sink_end(&s);
 }
+
+/* ---- integers ---- */
+
+TARGET static void KERNEL(quantize)(int8_t *codes, gsi_in x, size_t n, const gsi_quant *how)
+{
+    const gsi_quant q = *how;
+    for (size_t i = 0; i < n; i += LANES) {
+        const size_t m = left(n, i);
+        uint8_t bytes[LANES], *to = m == LANES ? (uint8_t *)codes + i : bytes;
+        const pack p = load(x, i, m);
+        EACH_VEC (k) {
+            vf t = p.v[k] * q.multiplier;
+            t = select(t < q.low, splat(q.low), select(t > q.high, splat(q.high), t));
+            t = select(is_nan(t), (vf){0}, t + NEAREST - NEAREST);
+            store_u8(to + k * WIDTH, (vu) __builtin_convertvector(t, vi) & 0xFF);
+        }
+        if (m < LANES)
+            memcpy(codes + i, bytes, m);
+    }
+}
+
+INLINE pack load_sums(const int32_t *sums, size_t m)
+{
+    int32_t whole[LANES] = {0};
+    pack p;
+    if (m < LANES)
+        memcpy(whole, sums, m * sizeof *sums);
+    EACH_VEC (k) {
+        vi x;
+        memcpy(&x, (m < LANES ? whole : sums) + k * WIDTH, sizeof x);
+        p.v[k] = __builtin_convertvector(x, vf);
+    }
+    return p;
+}
+
+TARGET static uint32_t KERNEL(requantize)(gsi_out y, size_t y_stride, const int32_t *sums,
+                                          size_t stride, const float *scale, gsi_in bias,
+                                          size_t rows, size_t cols)
+{
+    tally counted;
+    sink s = sink_of(y, &counted);
+    const gsi_in scales = {scale, GS_F32};
+    for (size_t r = 0; r < rows; r++, sums += stride) {
+        for (size_t c = 0; c < cols; c += LANES) {
+            const size_t m = left(cols, c);
+            const pack by = load(scales, c, m);
+            pack p = load_sums(sums + c, m);
+            EACH_VEC (k)
+                p.v[k] *= by.v[k];
+            if (bias.data) {
+                const pack b = load(bias, c, m);
+                EACH_VEC (k)
+                    p.v[k] += b.v[k];
+            }
+            store(&s, c, m, p);
+        }
+        s.out = gsi_out_at(s.out, y_stride);
+    }
+    return sink_end(&s);
+}
