@@ -149,6 +149,9 @@ class Machine(Structure):
     )
 
 
+MACHINE_WORDS = ctypes.sizeof(Machine) // 8
+
+
 class Rules(Structure):
     _fields_ = [
         ("lowest", c_double),

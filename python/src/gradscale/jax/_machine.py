@@ -22,7 +22,6 @@ Fields = Dict[str, Any]  # of gs_machine: f64 or i64 scalars
 
 _REALS = ("scale", "shown", "interval", "count")
 _WHOLE = ("clean", "bad", "run", "it", "last_rescale", "ovf", "ever")
-WORDS = len(_REALS) + len(_WHOLE)
 _WIDE, _STATE, _DIV, _RECIP = range(4)  # GS_ARITH_
 _EQ, _GE, _MOD, _WRAP = range(4)  # GS_COMPARE_
 _REFILL_CLEAN, _REFILL_GROWTH, _REFILL_BACKOFF = 1, 2, 4
@@ -163,7 +162,13 @@ def _hold(p: Params, rules: Rules, m: Fields) -> Fields:
 
 def words(machine: _lib.Machine) -> np.ndarray:
     """gs_machine as it lies in memory."""
-    return np.frombuffer(bytes(machine), np.uint32).reshape(WORDS, 2).copy()
+    return np.frombuffer(bytes(machine), np.uint32).reshape(_lib.MACHINE_WORDS, 2).copy()
+
+
+def clean_steps(bits: Any) -> Any:
+    """Towards the next growth, as i32."""
+    with jax.enable_x64(True):
+        return _fields(bits)["count"].astype(jnp.int32)
 
 
 def _fields(bits: Any) -> Fields:
