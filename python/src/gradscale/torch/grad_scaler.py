@@ -12,6 +12,7 @@ import ctypes
 import math
 import weakref
 from collections import defaultdict
+from operator import attrgetter
 from typing import Any, Callable, Iterable, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from ..scaler import Counters, Scaler
 from ._grads import GradList
 
 _ref = ctypes.byref
+_grad = attrgetter("grad")
 _NEEDS_AMAX = ("headroom", "logmax", "adaptive")
 
 
@@ -179,7 +181,7 @@ class GradScaler(torch.amp.GradScaler):
         """What torch's unscale_ and step call: gradients * inv_scale in place, and what was found per device."""
         state = self._per_optimizer_states[id(optimizer)]
         self._own(optimizer)
-        tensors = [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
+        tensors = [g for group in optimizer.param_groups for g in map(_grad, group["params"]) if g is not None]
         if not tensors:
             return {}
         grads = self._lists.get(id(optimizer))
