@@ -48,7 +48,8 @@ def c_run(host, found):
         step = host.step()
         step.flag(flag)
         raised.append(step.end().action == "fail" if bounds else host.update(flag))
-        scales.append(np.float32(host.scale))
+        with np.errstate(over="ignore"):
+            scales.append(np.float32(host.scale))
         machines.append(np.frombuffer(bytes(host._c.machine), np.uint32).reshape(-1, 2))
     return scales, raised, machines
 
@@ -116,7 +117,9 @@ def compare(wanted, rng, length):
         want_scales, want_raised, want = c_run(gradscale.Scaler(spec, **settings), found)
         assert machines.tobytes() == np.stack(want).tobytes(), (spec, settings)
         assert raised.tolist() == want_raised, (spec, settings)
-        assert scales.tobytes() == np.stack(want_scales).tobytes(), (spec, settings)
+        shown = np.stack(want_scales)
+        shown[shown < 2.0**-126] = 0  # XLA has no subnormals of f32: the machine alone keeps them
+        assert scales.tobytes() == shown.tobytes(), (spec, settings)
 
 
 def test_a_preset_is_the_librarys_whole_machine():

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import nn
@@ -119,20 +119,18 @@ class Watcher:
         self._layers = [(path, module) for path, module in model.named_modules() if _takes(module)]
         self._seen: dict[str, _Layer] = {}
         self._hooks: list[Any] = []
-        self._file = open(log, "a" if resume else "w", encoding="utf-8")
-        self.step = self._last_step(log) if resume else 0
+        self.step = _last_step(log, resume) if resume is not False and os.path.exists(log) else 0
+        self._file: TextIO | None = open(log, "a" if self.step else "w", encoding="utf-8")
         self.applied = self.skipped = 0
         self._loss: torch.Tensor | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._begun = self._before = time.perf_counter()
-        if not resume or self.step == 0:
+        if self.step == 0:
             self._write(self._run_line(model, name))
+        else:
+            self._write({"event": "resume", "step": self.step, "from": os.fspath(log)})
         self._attach()
         self._arm()
-
-    def _last_step(self, log) -> int:
-        with open(log, encoding="utf-8") as file:
-            return max((json.loads(line).get("step", 0) for line in file if line.endswith("}\n")), default=0)
 
     def _run_line(self, model, name) -> dict[str, Any]:
         return {
@@ -285,6 +283,25 @@ class Watcher:
         self.close("done" if kind is None else "failed")
 
 
+def _last_step(log: str | os.PathLike[str], resume: bool | int) -> int:
+    """After which the run goes on: that of the log, or of a checkpoint. A line that was torn is cut off."""
+    last, whole = 0, 0
+    with open(log, "rb+") as file:
+        for line in file:
+            if whole and not line.endswith(b"\n"):
+                break
+            try:
+                entry = json.loads(line)
+                last = max(last, entry.get("step", 0))
+            except (ValueError, AttributeError, TypeError):
+                entry = {}
+            if whole == 0 and entry.get("event") != "run" or not entry:
+                raise GradscaleError(f"{os.fspath(log)} is no log to go on with", "FORMAT")
+            whole += len(line)
+        file.truncate(whole)
+    return last if resume is True else min(last, int(resume))
+
+
 def _finite(x: Any) -> Any:
     if isinstance(x, float):
         return x if math.isfinite(x) else None
@@ -300,12 +317,13 @@ def watch(
     every: int = 100,
     half: str = "f16",
     name: str | None = None,
-    resume: bool = False,
+    resume: bool | int = False,
 ) -> Watcher:
     """Writes the log of a run, which `gradscale report`, `replay` and `compare` read: a line per scaler.update(), and every
     `every` steps, beginning with the first, what the gradients of each Linear and Conv layer lose in the type they are
     stored in (`half`, where that is f32). `scaler` is torch's GradScaler or ours; accelerate has it as
-    accelerator.scaler, Lightning as trainer.precision_plugin.scaler. `resume` goes on with a log that is there.
+    accelerator.scaler, Lightning as trainer.precision_plugin.scaler. `resume` goes on with a log that is there, behind
+    its last step or behind the step of a checkpoint: what the log has beyond that is void.
 
     >>> import tempfile
     >>> net, folder = nn.Linear(4, 2), tempfile.TemporaryDirectory()
@@ -317,6 +335,8 @@ def watch(
     >>> watcher.step, len(open(folder.name + "/run.jsonl").readlines())
     (1, 5)
     """
+    if resume is not True and resume < 0:
+        raise GradscaleError(f"resume: True, or the step of a checkpoint, not {resume}", "RANGE")
     if every < 1:
         raise GradscaleError("every: at least 1", "RANGE")
     if half not in ("f16", "bf16"):
