@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
-import keras
+import keras  # type: ignore[import-untyped]
 import numpy as np
 from keras import ops
 

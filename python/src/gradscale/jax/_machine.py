@@ -54,7 +54,7 @@ def _constant(p: Params, x: float) -> float:
 
 def _divide(x: Any, by: float) -> Any:
     """XLA would multiply by the reciprocal of a constant, which is another number."""
-    return x / lax.optimization_barrier(jnp.full_like(x, by))
+    return x / lax.optimization_barrier(jnp.full_like(x, by))  # type: ignore[no-untyped-call]
 
 
 def _move(p: Params, op: int, scale: Any, factor: float) -> Any:
