@@ -81,7 +81,11 @@ def _text(value: Any) -> str:
 
 
 def settings_text(settings: dict[str, Any]) -> bytes:
-    return " ".join(f"{key}={_text(value)}" for key, value in settings.items()).encode()
+    pairs = [f"{key}={_text(value)}" for key, value in settings.items()]
+    for pair in pairs:
+        if len(pair.split()) != 1:  # it would be read as several
+            raise GradscaleError(f"'{pair}': a setting has no spaces", "RANGE")
+    return " ".join(pairs).encode()
 
 
 def presets() -> list[str]:
@@ -116,6 +120,8 @@ class Scaler:
     """
 
     def __init__(self, spec: str = "pytorch", **settings: Any) -> None:
+        if not isinstance(spec, str):
+            raise TypeError(f"a scaler is named by a string, not by a {type(spec).__name__}")
         self._c = _lib.Scaler()
         _lib.call("gs_scaler_init", _ref(self._c), spec.encode())
         if settings:
