@@ -1,8 +1,11 @@
+import os
 import pathlib
 import shutil
 import sys
 
 import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports it
 
 
 @pytest.fixture(scope="session")

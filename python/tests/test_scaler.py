@@ -44,7 +44,8 @@ def test_settings_are_read_back_to_the_same_bits():
 
 @pytest.mark.parametrize(
     "spec, settings",
-    [("no_such", {}), ("pytorch", {"growth": 0}), ("pytorch", {"speed": 3}), ("static:x", {}), ("pytorch", {"init": math.nan})],
+    [("no_such", {}), ("pytorch", {"growth": 0}), ("pytorch", {"speed": 3}), ("static:x", {}), ("pytorch", {"init": math.nan}),
+     ("pytorch", {"init": "3 growth=9"}), ("pytorch", {"init": ""})],  # fmt: skip
 )
 def test_a_mistake_is_one_sentence_and_changes_nothing(spec, settings):
     with pytest.raises(GradscaleError) as caught:
@@ -56,6 +57,11 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(spec, settings):
         with pytest.raises(ValueError):
             scaler.set(interval=3, **settings)
     assert scaler.save() == before
+
+
+def test_a_scaler_is_named_by_a_string():
+    with pytest.raises(TypeError, match="not by a int"):
+        Scaler(3)
 
 
 def test_errors_can_be_pickled():

@@ -3,12 +3,14 @@ import json
 import math
 import pickle
 import subprocess
+import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+import gradscale  # noqa: E402
 from gradscale.torch import GradScaler, watch  # noqa: E402
 
 
@@ -120,17 +122,51 @@ def test_nothing_is_changed_and_nothing_is_left(tmp_path):
     assert train(False) == train(True)
 
 
-def test_a_log_goes_on(tmp_path):
+def test_a_log_goes_on(tmp_path, program):
     log = tmp_path / "log"
     run(GradScaler("cpu"), log, steps=5)
+    with open(log, "a") as file:
+        file.write('{"step": 6, "lo')  # the process was killed here
     _, lines = run(GradScaler("cpu"), log, steps=5, resume=True)
     assert [line["step"] for line in lines if "event" not in line] == list(range(1, 11))
     assert sum(line.get("event") == "run" for line in lines) == 1
+    assert [line for line in lines if line.get("event") == "resume"] == [{"event": "resume", "step": 5, "from": str(log)}]
+    _, lines = run(GradScaler("cpu"), log, steps=3, resume=7)  # a checkpoint of step 7: 8 to 10 are void
+    assert [line["step"] for line in lines if "event" not in line] == [*range(1, 11), 8, 9, 10]
+    page = tmp_path / "r.html"
+    subprocess.run([program, "report", log, "--output", page], check=True)
+    assert "resumed 2 times" in page.read_text()
+
+
+@pytest.mark.parametrize("text", ["my notes\nand more\n", "my notes", '{"event": "run"}\nmine\n', "[1]\n", '{"step": 3}\n'])
+def test_what_is_no_log_is_not_touched(text, tmp_path):
+    other = tmp_path / "notes.txt"
+    other.write_text(text)
+    with pytest.raises(gradscale.GradscaleError, match="no log"):
+        watch(nn.Linear(2, 2), torch.amp.GradScaler("cpu"), other, resume=True)
+    assert other.read_text() == text
+
+
+def test_between_watched_steps_a_step_costs_a_line(tmp_path):
+    """Less than 2% at the default N: no hooks are there, and a line takes microseconds."""
+    net, scaler = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), GradScaler("cpu")
+    optimizer, lines = torch.optim.SGD(net.parameters(), lr=0.1), []
+    with watch(net, scaler, tmp_path / "log"):
+        for i in range(300):
+            hooks = sum(len(module._forward_hooks) for module in net.modules())
+            assert hooks == (2 if i % 100 == 0 else 0)
+            optimizer.zero_grad()
+            scaler.scale(net(torch.ones(4, 8)).sum()).backward()
+            scaler.step(optimizer)
+            before = time.perf_counter()
+            scaler.update()
+            lines.append(time.perf_counter() - before)
+    assert sorted(lines)[len(lines) // 2] < 1e-3
 
 
 def test_mistakes():
     net, scaler = nn.Linear(2, 2), torch.amp.GradScaler("cpu")
-    for wrong in ({"every": 0}, {"half": "f8"}):
+    for wrong in ({"every": 0}, {"half": "f8"}, {"resume": -1}):
         with pytest.raises(ValueError):
             watch(net, scaler, "/dev/null", **wrong)
     with pytest.raises(TypeError):
@@ -160,4 +196,44 @@ def test_in_an_accelerate_loop(make, tmp_path, program):
             skipped.append(optimizer.step_was_skipped)
     lines = [json.loads(line) for line in open(tmp_path / "log")]
     assert [line["verdict"] == "skip" for line in lines if "event" not in line] == skipped == [i == 5 for i in range(12)]
+    subprocess.run([program, "report", tmp_path / "log", "--output", tmp_path / "r.html"], check=True)
+
+
+def test_as_a_callback_of_lightning(tmp_path, program):
+    lightning = pytest.importorskip("lightning")
+    from lightning.pytorch.plugins.precision import MixedPrecision
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def training_step(self, batch, _):
+            return self.net(batch).float().pow(2).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    class Watch(lightning.Callback):
+        def on_fit_start(self, trainer, module):
+            self.watcher = watch(module, trainer.precision_plugin.scaler, tmp_path / "log", every=4)
+
+        def on_fit_end(self, trainer, module):
+            self.watcher.close()
+
+    scaler = GradScaler("cpu", init_scale=2.0**10)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        plugins=[MixedPrecision("16-mixed", "cpu", scaler=scaler)],
+        callbacks=[Watch()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Net(), torch.utils.data.DataLoader([torch.randn(8) for _ in range(24)], batch_size=2))
+    lines = [json.loads(line) for line in open(tmp_path / "log")]
+    assert [line["verdict"] for line in lines if "event" not in line] == ["apply"] * 12
+    assert [line["step"] for line in lines if line.get("event") == "layers"] == [1, 5, 9]
     subprocess.run([program, "report", tmp_path / "log", "--output", tmp_path / "r.html"], check=True)

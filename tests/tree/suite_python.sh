@@ -19,6 +19,7 @@ else
     check "one wheel for all Pythons" sh -c "echo '$wheel' | grep -- '-py3-none-linux_'"
     check "nothing left behind in the tree" test ! -e python/tree
     PATH=$(dirname "$python"):$PATH "$python" -m auditwheel repair -w "$tmp/repaired" "$wheel" >"$tmp/audit.log" 2>&1
+    check "the licence is in it" sh -c "'$python' -m zipfile -l '$wheel' | grep 'dist-info/licenses/LICENSE'"
     check "auditwheel tags it manylinux" sh -c "ls '$tmp'/repaired/*-py3-none-manylinux*.whl"
 
     # An environment without a compiler and without packages.

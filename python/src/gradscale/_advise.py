@@ -34,7 +34,7 @@ class Advice(NamedTuple):
     inf: int
     nan: int
     amax: float
-    bad: tuple[str, tuple] | None  # the first Inf or NaN
+    bad: tuple[str, tuple[int, ...]] | None  # the first Inf or NaN
     f16: tuple[Shares, ...]  # at scales 2^0 to 2^24
     bf16: tuple[Shares, ...]
 
@@ -111,7 +111,7 @@ def _at(x: _lib.Exponents, half: int, k: int, nonzero: int) -> Shares:
     return Shares(r.underflow / n, r.subnormal / n, r.overflow / n)
 
 
-def _choose(amax: float, nonzero: int, margin: int, f16: tuple) -> tuple[str, float | None, float | None]:
+def _choose(amax: float, nonzero: int, margin: int, f16: tuple[Shares, ...]) -> tuple[str, float | None, float | None]:
     if nonzero == 0:
         return "empty", None, None
     if not math.isfinite(amax):

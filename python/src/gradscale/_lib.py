@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from ctypes import (
     POINTER,
     Structure,
@@ -23,6 +24,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from typing import Any, ClassVar
 
 NONE = 2**64 - 1  # GS_NONE: no such number
 DTYPES = ("f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f64")  # gs_dtype
@@ -142,11 +144,14 @@ class Params(Structure):
 
 
 class Machine(Structure):
-    _fields_ = (
+    _fields_: ClassVar[Any] = (
         [(name, c_double) for name in "scale shown interval count".split()]
         + [(name, c_int64) for name in "clean bad run it last_rescale ovf".split()]
         + [("ever", c_uint8), ("reserved", c_uint8 * 7)]
     )
+
+
+MACHINE_WORDS = ctypes.sizeof(Machine) // 8
 
 
 class Rules(Structure):
@@ -310,11 +315,11 @@ class GradscaleError(ValueError):
         super().__init__(message)
         self.status = status
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.args[0], self.status)
 
 
-def _open():
+def _open() -> Any:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgradscale.so")
     lib = ctypes.CDLL(path)
     lib.gs_status_name.restype = c_char_p
@@ -333,7 +338,7 @@ def fail(error: Error) -> None:
     raise GradscaleError(error.text.decode(errors="replace"), lib.gs_status_name(error.status).decode())
 
 
-def call(name: str, *arguments) -> None:
+def call(name: str, *arguments: Any) -> None:
     """A function whose last argument is a gs_error: raises what it says."""
     error = Error()
     if getattr(lib, name)(*arguments, ctypes.byref(error)) != 0:
@@ -349,13 +354,13 @@ class Context:
         call("gs_context_create", ctypes.byref(self.handle), ctypes.byref(config))
         self.lock = threading.Lock()
 
-    def run(self, function, *arguments) -> None:
+    def run(self, function: Callable[..., int], *arguments: Any) -> None:
         """function(ctx, *arguments); its message is in the context."""
         with self.lock:
             if function(self.handle, *arguments) != 0:
                 fail(lib.gs_context_error(self.handle).contents)
 
-    def run_on(self, first, function, *arguments) -> None:
+    def run_on(self, first: Any, function: Callable[..., int], *arguments: Any) -> None:
         """The same for a function whose context is its second argument."""
         with self.lock:
             if function(first, self.handle, *arguments) != 0:

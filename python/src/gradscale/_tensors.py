@@ -9,7 +9,7 @@ import ctypes
 import itertools
 import sys
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16, c_uint64, c_void_p
-from typing import Any, Iterable, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple, NoReturn, Sequence
 
 from . import _lib
 from ._lib import BF16, BYTES, F16, F32, F64, GradscaleError
@@ -20,25 +20,26 @@ class Layout(NamedTuple):
 
     data: int
     dtype: int
-    shape: tuple
-    strides: tuple
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     writable: bool
     keep: Any  # what must live as long as the pointer is used
 
 
-def _refuse(name: str, message: str, status: str = "DTYPE"):
+def _refuse(name: str, message: str, status: str = "DTYPE") -> NoReturn:
     raise GradscaleError(f"{name} {message}", status)
 
 
-def c_strides(shape) -> tuple:
-    strides, step = [], 1
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
     for size in reversed(shape):
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
 
 
-def _elements(strides, bytes_, name) -> tuple:
+def _elements(strides: Sequence[int], bytes_: int, name: str) -> tuple[int, ...]:
     if any(s % bytes_ for s in strides):
         _refuse(name, "has elements that are not aligned to their size", "ALIGN")
     return tuple(s // bytes_ for s in strides)
@@ -47,11 +48,11 @@ def _elements(strides, bytes_, name) -> tuple:
 # ---- torch ----
 
 
-def _torch_types(torch) -> dict:
+def _torch_types(torch: Any) -> dict[Any, int]:
     return {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16, torch.float64: F64}
 
 
-def _from_torch(x, name: str, torch) -> Layout:
+def _from_torch(x: Any, name: str, torch: Any) -> Layout:
     if x.device.type != "cpu":
         _refuse(
             name,
@@ -72,7 +73,7 @@ def _from_torch(x, name: str, torch) -> Layout:
 _TYPES = {"f2": F16, "f4": F32, "f8": F64}
 
 
-def _from_interface(x, name: str) -> Layout:
+def _from_interface(x: Any, name: str) -> Layout:
     about = x.__array_interface__
     typestr = about["typestr"]
     dtype = _TYPES.get(typestr[1:])
@@ -124,7 +125,7 @@ _CPU = 1
 _DLPACK_TYPES = {(2, 16): F16, (2, 32): F32, (2, 64): F64, (4, 16): BF16}
 
 
-def _from_dlpack(x, name: str) -> Layout:
+def _from_dlpack(x: Any, name: str) -> Layout:
     device = x.__dlpack_device__()
     if device[0] != _CPU:
         _refuse(
@@ -177,7 +178,7 @@ class _PyBuffer(ctypes.Structure):
 class _Buffer:
     """The address of a buffer, which is held until this object goes."""
 
-    def __init__(self, x) -> None:
+    def __init__(self, x: Any) -> None:
         self.view = _PyBuffer()
         get = ctypes.pythonapi.PyObject_GetBuffer
         get.argtypes, get.restype = [ctypes.py_object, ctypes.POINTER(_PyBuffer), c_int], c_int
@@ -193,7 +194,7 @@ class _Buffer:
 _FORMATS = {"e": F16, "f": F32, "d": F64}
 
 
-def _from_buffer(x, name: str) -> Layout:
+def _from_buffer(x: Any, name: str) -> Layout:
     view = memoryview(x)
     dtype = _FORMATS.get(view.format.lstrip("@=" + ("<" if sys.byteorder == "little" else ">!")))
     if dtype is None:
@@ -228,11 +229,11 @@ class Spans(NamedTuple):
     """An array in the order of its memory: `outer` offsets of rows x cols, `stride` elements apart."""
 
     data: int
-    offsets: tuple  # in elements
+    offsets: tuple[int, ...]  # in elements
     rows: int
     cols: int
     stride: int
-    order: tuple  # axes, slowest first, as elements are counted
+    order: tuple[int, ...]  # axes, slowest first, as elements are counted
 
 
 def spans(at: Layout, name: str, writes: bool) -> Spans:
@@ -269,8 +270,10 @@ class TensorList:
     """A gs_tensor array over arrays, and which array each entry is of."""
 
     def __init__(self, arrays: Any, writes: bool = False, taken: Iterable[int] | None = None) -> None:
-        self.names, self.layouts, self.spans = [], [], []
-        entries: list[tuple] = []
+        self.names: list[str] = []
+        self.layouts: list[Layout] = []
+        self.spans: list[Spans] = []
+        entries: list[tuple[Spans, int, int, str]] = []
         self.owner: list[int] = []
         for name, x in named(arrays):
             at = layout(x, name)
@@ -296,7 +299,7 @@ class TensorList:
                 self._strides[i] = _lib.Strided(where.cols, where.stride)
                 entry.strided = ctypes.pointer(self._strides[i])
 
-    def locate(self, tensor: int, index: int) -> tuple[str, tuple] | None:
+    def locate(self, tensor: int, index: int) -> tuple[str, tuple[int, ...]] | None:
         """Name and index, as the array's owner would write it, of an element of the list."""
         if tensor >= self.count:
             return None

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from . import _lib
@@ -37,7 +38,7 @@ class Stats(NamedTuple):
     underflow: int
     amax: float
     sumsq: float
-    bad: tuple[str, tuple] | None  # name and index of the first Inf or NaN
+    bad: tuple[str, tuple[int, ...]] | None  # name and index of the first Inf or NaN
 
     @property
     def finite(self) -> bool:
@@ -45,7 +46,7 @@ class Stats(NamedTuple):
 
     @property
     def norm(self) -> float:
-        return self.sumsq**0.5
+        return math.sqrt(self.sumsq)
 
 
 class Counters(NamedTuple):
@@ -80,7 +81,11 @@ def _text(value: Any) -> str:
 
 
 def settings_text(settings: dict[str, Any]) -> bytes:
-    return " ".join(f"{key}={_text(value)}" for key, value in settings.items()).encode()
+    pairs = [f"{key}={_text(value)}" for key, value in settings.items()]
+    for pair in pairs:
+        if len(pair.split()) != 1:  # it would be read as several
+            raise GradscaleError(f"'{pair}': a setting has no spaces", "RANGE")
+    return " ".join(pairs).encode()
 
 
 def presets() -> list[str]:
@@ -115,6 +120,8 @@ class Scaler:
     """
 
     def __init__(self, spec: str = "pytorch", **settings: Any) -> None:
+        if not isinstance(spec, str):
+            raise TypeError(f"a scaler is named by a string, not by a {type(spec).__name__}")
         self._c = _lib.Scaler()
         _lib.call("gs_scaler_init", _ref(self._c), spec.encode())
         if settings:
@@ -150,7 +157,7 @@ class Scaler:
     @property
     def scale(self) -> float:
         """Of the next step."""
-        return lib.gs_scaler_scale(_ref(self._c))
+        return float(lib.gs_scaler_scale(_ref(self._c)))
 
     @scale.setter
     def scale(self, value: float) -> None:
@@ -178,7 +185,7 @@ class Scaler:
     @property
     def health(self) -> str:
         """CALIBRATING, HEALTHY, AT_FLOOR, AT_CEILING or STUCK."""
-        return lib.gs_health_name(lib.gs_scaler_health(_ref(self._c))).decode()
+        return str(lib.gs_health_name(lib.gs_scaler_health(_ref(self._c))), "ascii")
 
     def explain(self, names: Sequence[str] = ()) -> str:
         """What a user needs to be told, in a sentence; names of the tensors that were scanned.
@@ -246,7 +253,7 @@ class Scaler:
 
     def update(self, found: bool) -> bool:
         """The raw machine alone, without bounds and counters. True where the framework raises."""
-        return lib.gs_scaler_update(_ref(self._c), int(bool(found))) != 0
+        return bool(lib.gs_scaler_update(_ref(self._c), int(bool(found))))
 
 
 class Step:
@@ -255,18 +262,18 @@ class Step:
     def __init__(self, scaler: Scaler) -> None:
         self.scaler = scaler
         self._c = _lib.Step()
-        self._bad: tuple[str, tuple] | None = None
+        self._bad: tuple[str, tuple[int, ...]] | None = None
         lib.gs_step_begin(_ref(self._c), _ref(scaler._c))
 
     @property
     def scale(self) -> float:
         """Multiply the loss by it."""
-        return self._c.scale
+        return float(self._c.scale)
 
     @property
     def inverse(self) -> float:
         """Multiply the gradients by it."""
-        return self._c.inverse
+        return float(self._c.inverse)
 
     @property
     def stats(self) -> Stats:
@@ -399,7 +406,7 @@ class Window:
 
     @property
     def scale(self) -> float:
-        return self._c.step.scale
+        return float(self._c.step.scale)
 
     def add(self, micro: Step) -> bool:
         """One micro-batch. True: accumulate its gradients; False: leave them out."""

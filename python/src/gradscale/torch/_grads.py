@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from operator import attrgetter
+from typing import Any
 
 import torch
 
@@ -25,39 +26,50 @@ class GradList:
     """`array[count]`: descriptors of the tensors that are ours; `theirs`: the other tensors."""
 
     def __init__(self) -> None:
-        self._key: tuple | None = None
-        self.count = 0
+        self._key: list[list[Any]] = []
+        self._layouts: list[Any] | None = None  # shapes and strides, unless all are contiguous
+        self._has_half = False
+        self._memory: Any = None
+        self.count, self.pointer = 0, 0
+        self.owners: list[int] | None = None  # of each entry its tensor; None: they are the tensors
+        self._spans: list[Any] = []
         self.theirs: list[torch.Tensor] = []
 
     def update(self, tensors: list[torch.Tensor], allow_fp16: bool) -> bool:
         """False: some are sparse, or are f16 and that is not allowed. Nothing has changed then."""
         try:
-            contiguous = list(map(_is_contiguous, tensors))
-            key = (list(map(_data_ptr, tensors)), list(map(_numel, tensors)), list(map(_dtype, tensors)), contiguous)
-            if not all(contiguous):
-                key += ([(t.shape, t.stride()) for t in tensors],)
+            key = [
+                list(map(_data_ptr, tensors)),
+                list(map(_numel, tensors)),
+                list(map(_dtype, tensors)),
+                list(map(_is_contiguous, tensors)),
+            ]
         except RuntimeError:  # sparse: no storage
             return False
-        if torch.float16 in key[2] and not allow_fp16:
+        same = key == self._key
+        layouts = None if same and self._layouts is None or all(key[3]) else [(t.shape, t.stride()) for t in tensors]
+        if same and layouts == self._layouts:
+            return allow_fp16 or not self._has_half
+        has_half = torch.float16 in key[2]
+        if has_half and not allow_fp16:
             return False
-        if key == self._key:
-            return True
-        self._key = None
-        if all(contiguous) and all(t.is_cpu and t.dtype in DTYPES for t in tensors):
+        if layouts is None and all(t.is_cpu and t.dtype in DTYPES for t in tensors):
             words = array("Q", bytes(8 * _WORDS * len(tensors)))
             words[0::_WORDS] = array("Q", key[0])
             words[1::_WORDS] = array("Q", key[1])
             words[2::_WORDS] = array("Q", map(DTYPES.__getitem__, key[2]))
             self._memory, self.count = words, len(tensors)
             self.pointer = words.buffer_info()[0]
-            self.theirs, self.owners, self._spans = [], None, None
+            self.theirs, self.owners, self._spans = [], None, []
         else:
             self._fill_one_by_one(tensors)
-        self._key = None if self.theirs else key
+        self._key, self._layouts, self._has_half = [] if self.theirs else key, layouts, has_half
         return True
 
     def _fill_one_by_one(self, tensors: list[torch.Tensor]) -> None:
-        entries, self.owners, self._spans, self.theirs = [], [], [], []
+        entries: list[Any] = []
+        owners: list[int] = []
+        self._spans, self.theirs = [], []
         for i, t in enumerate(tensors):
             if not t.is_cpu or t.layout is not torch.strided or t.dtype not in DTYPES or 0 in _real_strides(t):
                 self.theirs.append(t)
@@ -66,9 +78,9 @@ class GradList:
             where = spans(at, "", True)
             for part, offset in enumerate(where.offsets):
                 entries.append((where, where.data + offset * _lib.BYTES[at.dtype], at.dtype))
-                self.owners.append(i)
+                owners.append(i)
                 self._spans.append((at.shape, at.strides, where, part))
-        self.count = len(entries)
+        self.owners, self.count = owners, len(entries)
         self._memory = (_lib.Tensor * max(self.count, 1))()
         self._strides = (_lib.Strided * max(self.count, 1))()
         for entry, strided, (where, data, dtype) in zip(self._memory, self._strides, entries):
@@ -78,10 +90,10 @@ class GradList:
                 entry.strided = ctypes.pointer(strided)
         self.pointer = ctypes.addressof(self._memory)
 
-    def locate(self, entry: int, index: int, tensors: list[torch.Tensor]) -> tuple[int, tuple]:
+    def locate(self, entry: int, index: int, tensors: list[torch.Tensor]) -> tuple[int, tuple[int, ...]]:
         """Which tensor, and the index in it, an element of the list is."""
         if self.owners is None:
-            owner, order = entry, range(tensors[entry].dim())
+            owner, order = entry, tuple(range(tensors[entry].dim()))
             shape, strides = tensors[entry].shape, tensors[entry].stride()
         else:
             owner = self.owners[entry]

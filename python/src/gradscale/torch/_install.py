@@ -22,11 +22,12 @@ from ._products import SCORES_MAX, attention, attention_backward, product
 _ref = ctypes.byref
 _HALF = torch.float16
 _SMALL = 24 << 10  # multiply-adds below which 13 us of Python cost more than is saved
-_kernels: dict[str, tuple[str, Callable]] = {}  # by operator: its group, the kernel
+_Original = Callable[..., Any]  # torch's own kernel
+_kernels: dict[str, tuple[str, Callable[..., Any]]] = {}  # by operator: its group, the kernel
 
 
-def _kernel(name: str, group: str):
-    def register(function):
+def _kernel(name: str, group: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
         _kernels[name] = (group, function)
         return function
 
@@ -52,16 +53,16 @@ def _empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype = _HALF) -> torc
 
 
 @_kernel("mm", "products")
-def _mm(original, a, b):
+def _mm(original: _Original, a: torch.Tensor, b: torch.Tensor) -> Any:
     return product(a, b, _empty(a, b)) if a.dim() == 2 and _takes(a, b) else original(a, b)
 
 
 @_kernel("bmm", "products")
-def _bmm(original, a, b):
+def _bmm(original: _Original, a: torch.Tensor, b: torch.Tensor) -> Any:
     return product(a, b, _empty(a, b)) if a.dim() == 3 and _takes(a, b) else original(a, b)
 
 
-def _add(original, c, a, b, beta, alpha):
+def _add(original: _Original, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any, alpha: Any) -> Any:
     if c.dtype is not _HALF or not _takes(a, b) or not _is_plain(beta) or not _is_plain(alpha):
         return original(c, a, b, beta=beta, alpha=alpha)
     shape = (*a.shape[:-1], b.shape[-1])
@@ -85,25 +86,26 @@ def _is_plain(x: Any) -> bool:
 
 
 @_kernel("addmm", "products")
-def _addmm(original, c, a, b, *, beta=1, alpha=1):
+def _addmm(original: _Original, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if a.dim() != 2:
         return original(c, a, b, beta=beta, alpha=alpha)
     return _add(original, c, a, b, beta, alpha)
 
 
 @_kernel("baddbmm", "products")
-def _baddbmm(original, c, a, b, *, beta=1, alpha=1):
+def _baddbmm(original: _Original, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if a.dim() != 3:
         return original(c, a, b, beta=beta, alpha=alpha)
     return _add(original, c, a, b, beta, alpha)
 
 
-def _takes_attention(q, k, v, dropout_p, mask) -> bool:
+def _takes_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float, mask: Any) -> bool:
     if mask is not None or dropout_p != 0 or any(x.dtype is not _HALF or x.dim() != 4 for x in (q, k, v)):
         return False
     if q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3] or q.shape[3] != k.shape[3] or 0 in q.shape + v.shape:
         return False
-    return _SMALL <= q.shape[2] * k.shape[2] * q.shape[3] and q.shape[2] * k.shape[2] <= SCORES_MAX
+    scores: int = q.shape[2] * k.shape[2]
+    return _SMALL <= scores * q.shape[3] and scores <= SCORES_MAX
 
 
 def _scale(q: torch.Tensor, scale: float | None) -> float:
@@ -111,14 +113,37 @@ def _scale(q: torch.Tensor, scale: float | None) -> float:
 
 
 @_kernel("_scaled_dot_product_flash_attention_for_cpu", "products")
-def _attention(original, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+def _attention(
+    original: _Original,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:
     if not _takes_attention(q, k, v, dropout_p, attn_mask):
         return original(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     return attention(q, k, v, is_causal, _scale(q, scale))
 
 
 @_kernel("_scaled_dot_product_flash_attention_for_cpu_backward", "products")
-def _attention_back(original, grad, q, k, v, out, sums, dropout_p, is_causal, *, attn_mask=None, scale=None):
+def _attention_back(
+    original: _Original,
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    sums: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:
     if grad.dtype is not _HALF or not _takes_attention(q, k, v, dropout_p, attn_mask):
         return original(grad, q, k, v, out, sums, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     return attention_backward(grad, q, k, v, out, sums, is_causal, _scale(q, scale))
@@ -128,11 +153,12 @@ def _attention_back(original, grad, q, k, v, out, sums, dropout_p, is_causal, *,
 
 
 @_kernel("_amp_foreach_non_finite_check_and_unscale_", "scaler")
-def _unscale(original, tensors, found_inf, inv_scale):
+def _unscale(original: _Original, tensors: Any, found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
     factor, grads = inv_scale.item() if inv_scale.numel() == 1 else math.nan, GradList()
     takes = math.isfinite(factor) and found_inf.numel() == 1 and found_inf.is_cpu and tensors
     if not takes or not grads.update(list(tensors), True) or grads.theirs:
-        return original(tensors, found_inf, inv_scale)
+        original(tensors, found_inf, inv_scale)
+        return
     stats, context = _lib.Stats(), _lib.context(torch.get_num_threads())
     if abs(factor) > 1:  # what is unscaled may overflow: look at what was there
         context.run(lib.gs_tensors_unscale, grads.pointer, grads.pointer, grads.count, factor, _ref(stats))
@@ -140,14 +166,21 @@ def _unscale(original, tensors, found_inf, inv_scale):
         context.run(lib.gs_tensors_scale, grads.pointer, grads.count, factor, _ref(stats))
     if stats.inf or stats.nan:
         found_inf.fill_(1.0)
-    return None
 
 
 @_kernel("_amp_update_scale_", "scaler")
-def _update(original, scale, tracker, found_inf, growth, backoff, interval):
+def _update(
+    original: _Original,
+    scale: torch.Tensor,
+    tracker: torch.Tensor,
+    found_inf: torch.Tensor,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> Any:
     try:
         machine = Scaler("pytorch", lowest="off", highest="off", growth=growth, backoff=backoff, interval=interval)
-        machine.resume(scale.item(), tracker.item())
+        machine.resume(scale.item(), int(tracker.item()))
     except (GradscaleError, ValueError):  # into zero, infinity or NaN torch goes alone
         return original(scale, tracker, found_inf, growth, backoff, interval)
     machine.update(found_inf.item() != 0)
@@ -164,17 +197,17 @@ _libraries: dict[str, torch.library.Library] = {}
 
 
 def _register(group: str) -> None:
-    library = torch.library.Library("aten", "IMPL")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for name, (its_group, function) in _kernels.items():
         if its_group == group:
-            library.impl(name, _bound(name, function), "CPU", with_keyset=True, allow_override=True)
+            library.impl(name, _bound(name, function), "CPU", with_keyset=True, allow_override=True)  # type: ignore[no-untyped-call]
     _libraries[group] = library
 
 
-def _bound(name: str, function: Callable) -> Callable:
+def _bound(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     kernel = torch.library.get_kernel(f"aten::{name}", "CPU")  # the one that is there now
 
-    def call(keys, *args, **kwargs):
+    def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
         return function(lambda *a, **k: kernel.call_boxed(keys, *a, **k), *args, **kwargs)
 
     return call
@@ -191,7 +224,7 @@ class Installed:
             for group in self.groups:
                 _users[group] -= 1
                 if _users[group] == 0:
-                    _libraries.pop(group)._destroy()
+                    _libraries.pop(group)._destroy()  # type: ignore[no-untyped-call]
             self.groups = ()
 
     def __enter__(self) -> Installed:

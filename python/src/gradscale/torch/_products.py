@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from typing import Iterator
 
 import torch
 
@@ -65,7 +66,7 @@ _SCORES = 4 << 20  # at a time: 16 MB
 SCORES_MAX = 16 << 20  # of one head; torch's own does more, without storing them
 
 
-def _heads(q: torch.Tensor, k: torch.Tensor):
+def _heads(q: torch.Tensor, k: torch.Tensor) -> Iterator[tuple[int, slice]]:
     """(b, heads) of parts whose scores fit."""
     step = max(1, _SCORES // max(q.shape[2] * k.shape[2], 1))
     for b in range(q.shape[0]):
@@ -94,7 +95,9 @@ def _scores(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None) -> torc
     return product(q, k.transpose(1, 2), s.copy_(mask), beta=1.0)
 
 
-def attention(q, k, v, is_causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """softmax(q k^T scale) v and the logarithms of the sums; q is (batch, heads, time, size)."""
     batch, heads, time, _ = q.shape
     out = torch.empty((batch, heads, time, v.shape[3]), dtype=q.dtype)
@@ -109,7 +112,16 @@ def attention(q, k, v, is_causal: bool, scale: float) -> tuple[torch.Tensor, tor
     return out, sums
 
 
-def attention_backward(grad, q, k, v, out, sums, is_causal: bool, scale: float):
+def attention_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    sums: torch.Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v. With p the probabilities: ds = p (dp - rowsum(dout out)) scale."""
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v))
     mask = _mask(q, k, is_causal)

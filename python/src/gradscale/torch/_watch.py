@@ -11,9 +11,10 @@ import json
 import math
 import os
 import time
-from typing import Any
+from typing import Any, Callable, TextIO
 
 import torch
+import torch.nn.grad as nn_grad
 from torch import nn
 
 from .. import _lib
@@ -23,17 +24,17 @@ from ..scaler import exponents_of
 from ._products import product
 
 _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
-_CONVS = {
-    nn.Conv1d: (nn.grad.conv1d_input, nn.grad.conv1d_weight),
-    nn.Conv2d: (nn.grad.conv2d_input, nn.grad.conv2d_weight),
-    nn.Conv3d: (nn.grad.conv3d_input, nn.grad.conv3d_weight),
+_CONVS: dict[type, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    nn.Conv1d: (nn_grad.conv1d_input, nn_grad.conv1d_weight),
+    nn.Conv2d: (nn_grad.conv2d_input, nn_grad.conv2d_weight),
+    nn.Conv3d: (nn_grad.conv3d_input, nn_grad.conv3d_weight),
 }
 
 
 # ---- one layer ----
 
 
-def _linear(layer, x, g) -> tuple[torch.Tensor, torch.Tensor]:
+def _linear(layer: Any, x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of input and weight in f32."""
     g, x, w = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1]), layer.weight.detach().to(x.dtype)
     if g.is_cpu and g.dtype is x.dtype is torch.float16 and g.numel() and x.numel():
@@ -45,7 +46,7 @@ def _linear(layer, x, g) -> tuple[torch.Tensor, torch.Tensor]:
     return g @ w, g.t() @ x
 
 
-def _conv(layer, x, g) -> tuple[torch.Tensor, torch.Tensor]:
+def _conv(layer: Any, x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     of_input, of_weight = _CONVS[type(layer)]
     args = (layer.stride, layer.padding, layer.dilation, layer.groups)
     w = layer.weight.detach().to(x.dtype).float()
@@ -114,27 +115,34 @@ class _Layer:
 class Watcher:
     """What `watch` returns. Use it in a with statement, or call `close`."""
 
-    def __init__(self, model, scaler, log, every, half, name, resume) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        scaler: torch.amp.GradScaler,
+        log: str | os.PathLike[str],
+        every: int,
+        half: str,
+        name: str | None,
+        resume: bool | int,
+    ) -> None:
         self._scaler, self._every, self._half = scaler, every, half
         self._layers = [(path, module) for path, module in model.named_modules() if _takes(module)]
         self._seen: dict[str, _Layer] = {}
         self._hooks: list[Any] = []
-        self._file = open(log, "a" if resume else "w", encoding="utf-8")
-        self.step = self._last_step(log) if resume else 0
+        self.step = _last_step(log, resume) if resume is not False and os.path.exists(log) else 0
+        self._file: TextIO | None = open(log, "a" if self.step else "w", encoding="utf-8")
         self.applied = self.skipped = 0
         self._loss: torch.Tensor | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._begun = self._before = time.perf_counter()
-        if not resume or self.step == 0:
+        if self.step == 0:
             self._write(self._run_line(model, name))
+        else:
+            self._write({"event": "resume", "step": self.step, "from": os.fspath(log)})
         self._attach()
         self._arm()
 
-    def _last_step(self, log) -> int:
-        with open(log, encoding="utf-8") as file:
-            return max((json.loads(line).get("step", 0) for line in file if line.endswith("}\n")), default=0)
-
-    def _run_line(self, model, name) -> dict[str, Any]:
+    def _run_line(self, model: nn.Module, name: str | None) -> dict[str, Any]:
         return {
             "event": "run",
             "version": lib.gs_version().decode(),
@@ -154,22 +162,21 @@ class Watcher:
         scaler = self._scaler
         scale, step, update, get_state = scaler.scale, scaler.step, scaler.update, scaler.__getstate__
 
-        def watched_scale(outputs):
+        def watched_scale(outputs: Any) -> Any:
             if isinstance(outputs, torch.Tensor):
                 self._loss = outputs.detach()
             return scale(outputs)
 
-        def watched_step(optimizer, *args, **kwargs):
+        def watched_step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             self._optimizer = optimizer
             return step(optimizer, *args, **kwargs)
 
-        def watched_update(new_scale=None):
+        def watched_update(new_scale: Any = None) -> None:
             at, found = scaler.get_scale(), self._found()
-            result = update() if new_scale is None else update(new_scale)
+            update() if new_scale is None else update(new_scale)
             self._end_of_step(at, found)
-            return result
 
-        def state():  # to be pickled: without these four
+        def state() -> dict[str, Any]:  # to be pickled: without these four
             return {k: v for k, v in get_state().items() if k not in self._methods}
 
         self._methods = {"scale": watched_scale, "step": watched_step, "update": watched_update, "__getstate__": state}
@@ -188,14 +195,14 @@ class Watcher:
         for path, module in self._layers:
             self._hooks.append(module.register_forward_hook(self._hook(path)))
 
-    def _hook(self, path: str):
-        def forward(module, inputs, output):
+    def _hook(self, path: str) -> Callable[[nn.Module, Any, Any], None]:
+        def forward(module: nn.Module, inputs: Any, output: Any) -> None:
             x = inputs[0].detach() if inputs and isinstance(inputs[0], torch.Tensor) else None
             if x is None or not isinstance(output, torch.Tensor) or not output.requires_grad:
                 return
             needs_input = inputs[0].requires_grad
 
-            def backward(g):
+            def backward(g: torch.Tensor) -> None:
                 with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
                     work = _conv if type(module) in _CONVS else _linear
                     of_input, of_weight = work(module, x.to(g.dtype), g.detach())
@@ -204,7 +211,7 @@ class Watcher:
                     layer.add(of_input if needs_input else None, of_weight)
                     self._seen[path] = layer
 
-            output.register_hook(backward)
+            output.register_hook(backward)  # type: ignore[no-untyped-call]
 
         return forward
 
@@ -285,6 +292,25 @@ class Watcher:
         self.close("done" if kind is None else "failed")
 
 
+def _last_step(log: str | os.PathLike[str], resume: bool | int) -> int:
+    """After which the run goes on: that of the log, or of a checkpoint. A line that was torn is cut off."""
+    last, whole = 0, 0
+    with open(log, "rb+") as file:
+        for line in file:
+            if whole and not line.endswith(b"\n"):
+                break
+            try:
+                entry = json.loads(line)
+                last = max(last, entry.get("step", 0))
+            except (ValueError, AttributeError, TypeError):
+                entry = {}
+            if whole == 0 and entry.get("event") != "run" or not entry:
+                raise GradscaleError(f"{os.fspath(log)} is no log to go on with", "FORMAT")
+            whole += len(line)
+        file.truncate(whole)
+    return last if resume is True else min(last, int(resume))
+
+
 def _finite(x: Any) -> Any:
     if isinstance(x, float):
         return x if math.isfinite(x) else None
@@ -296,16 +322,17 @@ def _finite(x: Any) -> Any:
 def watch(
     model: nn.Module,
     scaler: torch.amp.GradScaler,
-    log: str | os.PathLike = "run.jsonl",
+    log: str | os.PathLike[str] = "run.jsonl",
     every: int = 100,
     half: str = "f16",
     name: str | None = None,
-    resume: bool = False,
+    resume: bool | int = False,
 ) -> Watcher:
     """Writes the log of a run, which `gradscale report`, `replay` and `compare` read: a line per scaler.update(), and every
     `every` steps, beginning with the first, what the gradients of each Linear and Conv layer lose in the type they are
     stored in (`half`, where that is f32). `scaler` is torch's GradScaler or ours; accelerate has it as
-    accelerator.scaler, Lightning as trainer.precision_plugin.scaler. `resume` goes on with a log that is there.
+    accelerator.scaler, Lightning as trainer.precision_plugin.scaler. `resume` goes on with a log that is there, behind
+    its last step or behind the step of a checkpoint: what the log has beyond that is void.
 
     >>> import tempfile
     >>> net, folder = nn.Linear(4, 2), tempfile.TemporaryDirectory()
@@ -317,6 +344,8 @@ def watch(
     >>> watcher.step, len(open(folder.name + "/run.jsonl").readlines())
     (1, 5)
     """
+    if resume is not True and resume < 0:
+        raise GradscaleError(f"resume: True, or the step of a checkpoint, not {resume}", "RANGE")
     if every < 1:
         raise GradscaleError("every: at least 1", "RANGE")
     if half not in ("f16", "bf16"):

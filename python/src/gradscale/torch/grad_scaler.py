@@ -12,6 +12,7 @@ import ctypes
 import math
 import weakref
 from collections import defaultdict
+from operator import attrgetter
 from typing import Any, Callable, Iterable, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from ..scaler import Counters, Scaler
 from ._grads import GradList
 
 _ref = ctypes.byref
+_grad = attrgetter("grad")
 _NEEDS_AMAX = ("headroom", "logmax", "adaptive")
 
 
@@ -30,7 +32,7 @@ class Offender(NamedTuple):
     """The first Inf or NaN of a step."""
 
     parameter: str
-    index: tuple
+    index: tuple[int, ...]  # type: ignore[assignment]  # a tuple has a method of that name
     value: float
 
 
@@ -123,7 +125,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def _take_over(self) -> None:
         """A scale that somebody else wrote."""
-        if self._scale is None or not self._scale.is_cpu:
+        if self._scale is None or self._growth_tracker is None or not self._scale.is_cpu:
             return
         scale, mine = self._scale.item(), self._gs.scale
         if scale != mine and scale != _f32(mine):
@@ -131,7 +133,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def _show(self) -> None:
         scale = self._gs.scale
-        if self._scale is not None:
+        if self._scale is not None and self._growth_tracker is not None:
             self._scale.fill_(scale)
             self._growth_tracker.fill_(min(self._gs.clean_steps, 2**31 - 1))
 
@@ -179,7 +181,7 @@ class GradScaler(torch.amp.GradScaler):
         """What torch's unscale_ and step call: gradients * inv_scale in place, and what was found per device."""
         state = self._per_optimizer_states[id(optimizer)]
         self._own(optimizer)
-        tensors = [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
+        tensors = [g for group in optimizer.param_groups for g in map(_grad, group["params"]) if g is not None]
         if not tensors:
             return {}
         grads = self._lists.get(id(optimizer))
@@ -208,7 +210,7 @@ class GradScaler(torch.amp.GradScaler):
             found[_CPU].fill_(1.0)  # what only unscaling made infinite, for optimizers that look by themselves
         return found
 
-    def _own(self, optimizer) -> None:
+    def _own(self, optimizer: Any) -> None:
         owner = getattr(optimizer, "_gradscale_owner", None)
         owner = owner() if owner is not None else None
         if owner is not None and owner is not self:
@@ -233,9 +235,16 @@ class GradScaler(torch.amp.GradScaler):
             context.run(lib.gs_tensors_scale, pointer, count, factor, _ref(stats))
             lib.gs_step_scan_unscaled(_ref(step), _ref(stats))
 
-    def _pass_of_torch(self, step, state, tensors, inv_scale, found_inf) -> dict[torch.device, torch.Tensor]:
+    def _pass_of_torch(
+        self,
+        step: _lib.Step,
+        state: dict[str, Any],
+        tensors: list[torch.Tensor],
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+    ) -> dict[torch.device, torch.Tensor]:
         """Torch's kernels: for a device, and for what the library does not take."""
-        groups: dict[tuple, list[torch.Tensor]] = defaultdict(list)
+        groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
         found: dict[torch.device, torch.Tensor] = {}
         with torch.no_grad():
             for tensor in tensors:
@@ -254,7 +263,7 @@ class GradScaler(torch.amp.GradScaler):
 
     # ---- the verdict ----
 
-    def _verdict(self, state: dict[str, Any], found_inf: dict | None = None) -> _lib.Verdict:
+    def _verdict(self, state: dict[str, Any], found_inf: dict[torch.device, torch.Tensor] | None = None) -> Any:
         """Of an optimizer's step; a device is waited for here."""
         step = state["step"]
         found_inf = state["found_inf_per_device"] if found_inf is None else found_inf
@@ -295,11 +304,11 @@ class GradScaler(torch.amp.GradScaler):
             state["bad"] = Offender(names[place[0]], place[1], float(tensors[place[0]][place[1]].item()))
             self._bad_names = names if step.stats.bad_tensor == _lib.NONE else self._entry_names(state, names)
 
-    def _entry_names(self, state, names: list[str]) -> list[str]:
+    def _entry_names(self, state: dict[str, Any], names: list[str]) -> list[str]:
         owners = state["list"].owners
         return names if owners is None else [names[i] for i in owners]
 
-    def _names_of(self, state) -> list[str]:
+    def _names_of(self, state: dict[str, Any]) -> list[str]:
         """Of the parameters that have a gradient."""
         optimizer, names = state["optimizer"](), []
         for g, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
@@ -312,7 +321,9 @@ class GradScaler(torch.amp.GradScaler):
 
     # ---- step and update ----
 
-    def _maybe_opt_step(self, optimizer, optimizer_state, *args: Any, **kwargs: Any) -> float | None:
+    def _maybe_opt_step(
+        self, optimizer: torch.optim.Optimizer, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
         if self._verdict(optimizer_state).action == APPLY:
             return optimizer.step(*args, **kwargs)
         return None
@@ -334,7 +345,9 @@ class GradScaler(torch.amp.GradScaler):
         self._last, self._outcome = self._per_optimizer_states[id(optimizer)], None
         return result
 
-    def _step_closure(self, optimizer, closure, *args: Any, **kwargs: Any) -> Any:
+    def _step_closure(
+        self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any], *args: Any, **kwargs: Any
+    ) -> Any:
         random = _random_state()
         while True:
             with torch.enable_grad():
@@ -359,9 +372,10 @@ class GradScaler(torch.amp.GradScaler):
             before = self._scale.clone() if self._scale is not None else None
             super().update(float(new_scale) if isinstance(new_scale, int) else new_scale)
             try:
-                self._gs.scale = self._scale.item()
+                self._gs.scale = self._scale.item()  # type: ignore[union-attr]  # torch has checked it
             except GradscaleError:
-                self._scale.copy_(before)
+                if self._scale is not None and before is not None:
+                    self._scale.copy_(before)
                 raise
             self._show()
             return
@@ -504,7 +518,7 @@ def _values(optimizer: torch.optim.Optimizer, allow_fp16: bool) -> list[torch.Te
 
 def _is_torchs(params: _lib.Params) -> bool:
     """Growth and backoff are factors, as torch has them."""
-    return params.growth > 1 and params.backoff < 1
+    return bool(params.growth > 1 and params.backoff < 1)
 
 
 def _exponents(grads: GradList, context: _lib.Context) -> _lib.Exponents:
@@ -514,7 +528,7 @@ def _exponents(grads: GradList, context: _lib.Context) -> _lib.Exponents:
         count = grads.count
         array = (_lib.Tensor * grads.count).from_address(grads.pointer)
 
-    return exponents_of(Entries)
+    return exponents_of(Entries)  # type: ignore[arg-type]  # it has what is used
 
 
 def _random_state() -> Callable[[], None]:
