@@ -296,10 +296,10 @@ fuzz:
 run-fuzz: $(addprefix $(BUILD)/fuzz/,$(ONLY))
 	@tests/fuzz/run.sh $(BUILD) $(SECONDS) $(ONLY)
 
-# What the suites run of the code, as a table. One compiler, no sanitizer: gcov's counts.
+# What the suites run of the code, as a table: gcov's counts. Nothing is inlined, so that a branch is counted where it is written.
 coverage:
 	@$(MAKE) --no-print-directory $(JOBS) run-coverage BUILD=build-coverage \
-	    CFLAGS="-O1 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage WERROR=
+	    CFLAGS="-O1 -g -fno-inline --coverage -fprofile-update=atomic" LDFLAGS=--coverage WERROR=
 
 COVERED = $(filter-out suite_package.sh suite_install.sh suite_torch.sh suite_amalgamation.sh suite_browser.sh suite_fuzz.sh, \
             $(notdir $(SCRIPTS)))

@@ -92,4 +92,28 @@ files() # NAME COMPILER RUN
 files s390x s390x-linux-gnu-gcc qemu-s390x
 elsewhere i686 i686-linux-gnu-gcc qemu-i386
 elsewhere Windows x86_64-w64-mingw32-gcc-posix /usr/lib/wine/wine64
+
+# ---- other compilers, and how much they optimise: NAME COMPILER CFLAGS ----
+
+compiled()
+{
+    if ! command -v "$2" >/dev/null; then
+        skip "$1" "no $2 (scripts/deps.sh port)"
+        return
+    fi
+    case $2 in gcc*) ar=gcc-ar ;; *) ar=ar ;; esac # gcc-ar knows LTO's objects
+    folder=build-port-$1
+    check "$1 builds" $make -s -j$jobs BUILD=$folder TRAIN= MPICC= CC="$2" AR=$ar CFLAGS="$3" $folder/tests/port_hash
+    $folder/tests/port_hash >"$tmp/there" 2>"$tmp/said"
+    cat "$tmp/said"
+    check "$1: the same bits" diff "$tmp/here" "$tmp/there"
+}
+compiled O0 gcc "-O0"
+compiled O1 gcc "-O1"
+compiled O3 gcc "-O3"
+compiled LTO gcc "-O2 -flto"
+for version in gcc-11 gcc-12 clang-14 clang-16; do
+    compiled $version $version "-O2"
+done
+compiled clang-16-O3 clang-16 "-O3"
 finish
