@@ -126,7 +126,7 @@ JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
+suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(BUILD)/tests/accepts $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
@@ -228,6 +228,11 @@ $(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_m
 $(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -o $@ $<
+
+# What our readers accept: tests/fuzz/against.py asks it.
+$(BUILD)/tests/accepts: $(BUILD)/obj/tests/fuzz/accepts.o $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
 # Fuzz targets: with clang and SAN=fuzzer-no-link,... alone, as `make fuzz` has it. Those of the program have all of it
 # but its main.

@@ -225,6 +225,8 @@ static void test_explanations(void)
         CHECK_MSG(strstr(text, k == 0 ? "first[7]" : "tensor"), "%s", text);
     }
     CHECK(gs_scaler_health(&s) == GS_STUCK);
+    s.rules.stuck = 0;
+    CHECK(gs_scaler_health(&s) != GS_STUCK);
 
     /* NaN at one scale, at many; Inf at many, and at all of them */
     s = scaler_of("pytorch", "");
@@ -316,6 +318,10 @@ static void test_probe_and_windows(void)
         const gs_verdict v = gs_window_end(&w, &s);
         CHECK(v.action == GS_APPLY && v.factor == 1.5 && gs_scaler_scale(&s) < before);
     }
+    gs_scaler high = scaler_of("pytorch", "probe=yes"); /* the first scale is too high already */
+    const double first = gs_scaler_scale(&high);
+    CHECK(run(&high, 60000).action == GS_APPLY && gs_scaler_scale(&high) < first);
+    CHECK(high.probing == 0);
     /* what makes a micro-batch bad: rejected, the loss, a flag, an infinity */
     for (int k = 0; k < 4; k++) {
         gs_scaler s = scaler_of("pytorch", "");
@@ -409,6 +415,19 @@ static void test_groups_with_different_faults(void)
                     CHECK(one.streak.steps < 100 && two.counters.retried < 100);
                     CHECK(one.counters.applied <= one.counters.attempted);
                 }
+    /* one fails, and the other would only skip */
+    gs_scaler fails = scaler_of("pytorch", "fail_after=1"), skips = scaler_of("pytorch", "");
+    gs_scaler *const both[] = {&fails, &skips};
+    gs_step two[2];
+    gs_verdict end[2];
+    for (int i = 0; i < 2; i++) {
+        gs_step_begin(&two[i], both[i]);
+        gs_step_flag(&two[i], 1);
+    }
+    gs_group_end(end, two, both, 2, GS_SKIP_TOGETHER);
+    CHECK(end[0].action == GS_FAIL && end[1].action == GS_SKIP);
+    CHECK(skips.counters.skipped[GS_REASON_INF] == 1);
+
     gs_scaler made = scaler_of("pytorch", ""), foreign = made;
     foreign.size = 1;
     gs_scaler *const scalers[] = {&made, &foreign};
