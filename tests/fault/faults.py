@@ -187,6 +187,20 @@ test("report", page, ["report", "run/log", "--output", "page.html"], judge_page(
 test("advise", page, ["advise", "grads.safetensors", "f4.npy", "stored.npz", "deflated.npz", "--report", "page.html"],
      judge_page("page.html"))
 test("replay", page, ["replay", "run/log", "--policy", "pytorch"], lambda cwd, code, how: None)
+def judge_export(cwd, code, how):
+    now = open(os.path.join(cwd, "weights.safetensors"), "rb").read()
+    if now not in (b"old\n", weights): # the new one also where only its folder could not be synced, which is told
+        return "exit code %d, and the file is neither the old one nor the new one" % code
+    return "exit code 0 with the old file" if code == 0 and now == b"old\n" else None
+
+open(os.path.join(page, "weights.safetensors"), "w").write("old\n")
+EXPORT = ["export", "--threads", "1", "run/step-00000010.safetensors", "weights.safetensors"]
+once = folder("once", page)
+assert plain(EXPORT, once).returncode == 0
+weights = open(os.path.join(once, "weights.safetensors"), "rb").read()
+test("export", page, EXPORT, judge_export)
+test("eval", page, ["eval", "--threads", "1", "--items", "4", "run/step-00000010.safetensors"],
+     lambda cwd, code, how: None)
 test("compare", folder("fresh"), ["compare", "--quiet"] + CMP,
      judge_compare)
 shutil.rmtree(top, ignore_errors=True)
