@@ -12,6 +12,7 @@
 #include "gradscale/trace.h"
 #include "io/append.h"
 #include "io/image.h"
+#include "io/json.h"
 #include "io/lines.h"
 #include "io/tfevents.h"
 #include "io/write.h"
@@ -94,6 +95,25 @@ static gs_status read_data(const char *path, const gs_alloc *alloc, gs_error *er
     if (status == GS_OK)
         gs_data_describe(text, sizeof text, &used, set, NULL);
     gs_data_close(set);
+    return status;
+}
+
+static gs_status read_json(const char *path, const gs_alloc *alloc, gs_error *error)
+{
+    static const char text[] =
+        "{\"a\": [1, \"two\", {\"b\": null, \"c\": [true, false]}], \"d\": {}, \"e\": \"\\u00e9\"}";
+    (void)path;
+    gsi_heap heap;
+    gsi_arena arena;
+    const gsi_node *root;
+    const char *wrong = NULL;
+    gsi_heap_init(&heap, alloc);
+    gsi_arena_init(&arena, &heap);
+    gsi_json j = gsi_json_of(text, strlen(text));
+    const gs_status status = gsi_json_tree(&root, &j, &arena, &wrong);
+    if (status != GS_OK)
+        gsi_fail(error, status, "%s", wrong ? wrong : "there is no memory");
+    gsi_arena_free(&arena);
     return status;
 }
 
@@ -345,6 +365,8 @@ static scenario scenarios[] = {{"npy", read_tensors, "tests/data/f8_big_endian.n
                                {"old log", write_log, "old.jsonl", NULL},
                                {"save", save, "saved.safetensors", "saved.safetensors"},
                                {"load", load, "saved.safetensors", NULL},
+                               {"tensors of a checkpoint", read_tensors, "saved.safetensors", NULL},
+                               {"json", read_json, "words.txt", NULL},
                                {"saver", saver, "run", NULL}};
 
 static const char *path_of(const scenario *s)
