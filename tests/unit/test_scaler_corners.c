@@ -322,6 +322,8 @@ static void test_probe_and_windows(void)
     const double first = gs_scaler_scale(&high);
     CHECK(run(&high, 60000).action == GS_APPLY && gs_scaler_scale(&high) < first);
     CHECK(high.probing == 0);
+    high = scaler_of("pytorch", "probe=yes highest=65536"); /* zeros tell nothing: probe on */
+    CHECK(run(&high, 0).action == GS_APPLY && gs_scaler_scale(&high) == 65536 && high.probing);
     /* what makes a micro-batch bad: rejected, the loss, a flag, an infinity */
     for (int k = 0; k < 4; k++) {
         gs_scaler s = scaler_of("pytorch", "");
