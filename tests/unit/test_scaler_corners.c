@@ -283,6 +283,9 @@ static void test_findings_that_policies_get(void)
         const gs_finding tiny = {.amax = 1e-300}; /* 0 in the history's f32 */
         gs_scaler_update_with(&h, &tiny);
         CHECK(gs_scaler_scale(&h) == before);
+        const gs_finding huge = {.amax = 1e300}; /* beyond f32 */
+        gs_scaler_update_with(&h, &huge);
+        CHECK(gs_scaler_scale(&h) > 0 && isfinite(h.history[0]) && isfinite(h.history[1]));
     }
 }
 
