@@ -126,7 +126,7 @@ JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
+suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(BUILD)/tests/accepts $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
@@ -229,6 +229,11 @@ $(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -o $@ $<
 
+# What our readers accept: tests/fuzz/against.py asks it.
+$(BUILD)/tests/accepts: $(BUILD)/obj/tests/fuzz/accepts.o $(LINK)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
 # Fuzz targets: with clang and SAN=fuzzer-no-link,... alone, as `make fuzz` has it. Those of the program have all of it
 # but its main.
 FUZZ := $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.c)))
@@ -307,10 +312,10 @@ fuzz:
 run-fuzz: $(addprefix $(BUILD)/fuzz/,$(ONLY))
 	@tests/fuzz/run.sh $(BUILD) $(SECONDS) $(ONLY)
 
-# What the suites run of the code, as a table. One compiler, no sanitizer: gcov's counts.
+# What the suites run of the code, as a table: gcov's counts. Nothing is inlined, so that a branch is counted where it is written.
 coverage:
 	@$(MAKE) --no-print-directory $(JOBS) run-coverage BUILD=build-coverage \
-	    CFLAGS="-O1 -g --coverage -fprofile-update=atomic" LDFLAGS=--coverage WERROR=
+	    CFLAGS="-O1 -g -fno-inline --coverage -fprofile-update=atomic" LDFLAGS=--coverage WERROR=
 
 COVERED = $(filter-out suite_package.sh suite_install.sh suite_torch.sh suite_amalgamation.sh suite_browser.sh suite_fuzz.sh, \
             $(notdir $(SCRIPTS)))

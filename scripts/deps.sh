@@ -15,7 +15,8 @@ for group; do
         packages="$packages qemu-user musl-tools gcc-mingw-w64-x86-64-posix wine64
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross
             gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross
-            gcc-s390x-linux-gnu libc6-dev-s390x-cross gcc-i686-linux-gnu libc6-dev-i386-cross"
+            gcc-s390x-linux-gnu libc6-dev-s390x-cross gcc-i686-linux-gnu libc6-dev-i386-cross
+            gcc-11 gcc-12 clang-14 clang-16"
         ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
     ci) packages="$packages clang clang-format libclang-rt-14-dev" ;;
@@ -53,6 +54,7 @@ is_there()
     qemu-user) command -v qemu-aarch64 ;;
     musl-tools) command -v musl-gcc ;;
     ninja-build) command -v ninja ;;
+    gcc-1[0-9] | clang-1[0-9]) command -v "$1" ;;
     gcc-mingw-w64-x86-64-posix) command -v x86_64-w64-mingw32-gcc-posix ;;
     gcc-*) command -v "${1#gcc-}-gcc" ;;
     libopenmpi-dev | libmpich-dev) command -v mpicc ;; # either will do

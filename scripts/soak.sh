@@ -1,15 +1,15 @@
 #!/bin/sh
 # soak.sh PROGRAM MINUTES [FOLDER]: train, kill, resume and report, over and over, in little memory and with a log that
 # grows. Every round has a line: how long a step takes, the memory and the descriptors of the program in its middle.
-# They must not grow: the last quarter is compared with the first.
+# They must not grow: the last quarter is compared with the first. A FOLDER that has rounds gets more of them.
 program=$(realpath "$1") minutes=$2 folder=${3:-$(mktemp -d)}
 mkdir -p "$folder" && cp README.md "$folder/text" && cd "$folder" || exit 1
 ulimit -v 2000000
 job="--model gpt --layers 2 --width 32 --heads 2 --context 32 --data text --batch 4 --threads 1 --valid-items 8
     --steps 100000000 --schedule constant --warmup 0 --valid-every 200 --checkpoint-every 50 --telemetry-every 100"
 end=$(($(date +%s) + 60 * minutes))
-: >rounds
-round=0
+touch rounds
+round=$(wc -l <rounds)
 while [ "$(date +%s)" -lt $end ]; do
     round=$((round + 1))
     if [ -e run/job.conf ]; then

@@ -199,7 +199,13 @@ static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg)
     jpeg->dct_method = JDCT_ISLOW; /* the same bits in every build of the library */
     if (d->look)
         return;
-    d->status = new_pixels(out, d->file, d->heap, d->error);
+    /* a block of 8 x 8 has a bit or more; arithmetic coding, which nobody uses, could do better */
+    if (out->height * out->width / 1024 > d->in.n)
+        d->status = gsi_file_fail(d->file, d->error, GS_EFORMAT,
+                                  "is damaged: it announces more "
+                                  "pixels than its bytes can hold");
+    else
+        d->status = new_pixels(out, d->file, d->heap, d->error);
     if (d->status != GS_OK)
         return;
     jpeg_start_decompress(jpeg);

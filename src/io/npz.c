@@ -300,8 +300,8 @@ static gs_status read_central(gs_source *s, gsi_entry *e, const uint8_t *p, size
     if (name == 0 || !gsi_utf8(text, name))
         return bad_zip(s, error, "a member's name is empty or not valid UTF-8");
     gsi_show(shown, text, name);
-    if (gsi_little(p + 8, 2) & 1)
-        return gsi_bad_file(s, error, GS_EFORMAT, "member %s is encrypted", shown);
+    if (gsi_little(p + 8, 2) & 0x61) /* bits 0 and 6; 5: a patch */
+        return gsi_bad_file(s, error, GS_EFORMAT, "member %s is encrypted, or a patch", shown);
     gsi_member *m = gsi_arena_new(&s->arena, 1, sizeof *m);
     if (!m)
         return gsi_no_memory(s, error);
@@ -338,6 +338,27 @@ static int by_local(const void *pa, const void *pb)
     return a->local < b->local ? -1 : a->local > b->local;
 }
 
+/* Whether the local header, which has n bytes of name behind it, speaks of the same member as the
+ * directory: readers that go by one or the other are to find the same. */
+static gs_status same_name(gs_source *s, const gsi_entry *e, size_t n, bool *same, gs_error *error)
+{
+    const bool npy = !e->pub.type; /* the name is without .npy */
+    const size_t kept = strlen(e->pub.name);
+    *same = n == kept + (npy ? 4 : 0);
+    for (size_t at = 0; *same && at < n; at += sizeof(char[256])) {
+        char piece[256], want[256];
+        const size_t m = gsi_min_size(n - at, sizeof piece);
+        for (size_t i = 0; i < m; i++)
+            want[i] = at + i < kept ? e->pub.name[at + i] : ".npy"[at + i - kept];
+        const gs_status status =
+            gsi_read_at(s, piece, m, e->member->local + LOCAL_SIZE + at, error);
+        if (status != GS_OK)
+            return status;
+        *same = memcmp(piece, want, m) == 0;
+    }
+    return GS_OK;
+}
+
 /* Where the data starts: local header, name and extra field are between. `end`: what follows. */
 static gs_status read_local(gs_source *s, gsi_entry *e, uint64_t end, gs_error *error)
 {
@@ -345,11 +366,14 @@ static gs_status read_local(gs_source *s, gsi_entry *e, uint64_t end, gs_error *
     uint8_t p[LOCAL_SIZE];
     if (m->local > end || end - m->local < LOCAL_SIZE)
         return bad_member(s, m, error, GS_EFORMAT, "overlaps what follows it");
-    const gs_status status = gsi_read_at(s, p, sizeof p, m->local, error);
+    bool same = false;
+    gs_status status = gsi_read_at(s, p, sizeof p, m->local, error);
+    if (status == GS_OK && memcmp(p, "PK\3\4", 4) == 0 &&
+        end - m->local - LOCAL_SIZE >= gsi_little(p + 26, 2))
+        status = same_name(s, e, (size_t)gsi_little(p + 26, 2), &same, error);
     if (status != GS_OK)
         return status;
-    if (memcmp(p, "PK\3\4", 4) != 0 || gsi_little(p + 8, 2) != (uint64_t)m->method ||
-        (gsi_little(p + 6, 2) & 1))
+    if (!same || gsi_little(p + 8, 2) != (uint64_t)m->method || (gsi_little(p + 6, 2) & 1))
         return bad_member(s, m, error, GS_EFORMAT, "differs from what the directory says of it");
     m->data = m->local + LOCAL_SIZE + gsi_little(p + 26, 2) + gsi_little(p + 28, 2);
     if (m->data > end || m->packed > end - m->data)

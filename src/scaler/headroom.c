@@ -62,11 +62,12 @@ static double if_halved(const gs_scaler *s)
     const double fall = exp2(s->tune[MARGIN] + 1), max = gsi_half_max(s);
     const uint32_t kept =
         s->seen < (uint32_t)s->tune[HISTORY] ? s->seen : (uint32_t)s->tune[HISTORY];
-    uint32_t falls = 0;
-    if (kept > 0 && noted(s, 0) * s->machine.scale * fall == 2 * max)
-        for (falls = 1; falls < kept && noted(s, falls) * fall == noted(s, falls - 1);)
-            falls++;
-    return falls == 0 ? s->machine.scale : 2 * max / noted(s, falls - 1) / exp2(falls);
+    uint32_t falls = 1;
+    if (kept == 0 || noted(s, 0) * s->machine.scale * fall != 2 * max)
+        return s->machine.scale;
+    while (falls < kept && noted(s, falls) * fall == noted(s, falls - 1))
+        falls++;
+    return 2 * max / noted(s, falls - 1) / exp2(falls);
 }
 
 /* A clean step that told no amax. */

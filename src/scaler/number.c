@@ -28,7 +28,9 @@ bool gsi_read_double(double *out, const char *text)
         *out = minus ? -*out : *out;
         return true;
     }
-    if (length >= GSI_WORD || width > 16 || length == 0)
+    if (length >= GSI_WORD || length == 0)
+        return false;
+    if (width > 16) /* uncovered: no locale has such a decimal point */
         return false;
     size_t n = 0;
     for (size_t i = 0; i < length; i++) {

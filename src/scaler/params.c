@@ -58,7 +58,7 @@ _Static_assert(GSI_COUNT(rows) == GS_PARAM_COUNT, "one row per key");
 
 static const row *find(const char *key)
 {
-    for (size_t i = 0; i < GSI_COUNT(rows); i++)
+    for (size_t i = 0; key && i < GSI_COUNT(rows); i++)
         if (strcmp(key, rows[i].key) == 0)
             return &rows[i];
     return NULL;
@@ -80,10 +80,10 @@ static int find_word(const char *const *words, const char *word, size_t length)
 static char *join(char *text, size_t size, const char *const *words)
 {
     size_t used = 0;
-    for (int i = 0; words[i] && used < size; i++) {
+    for (int i = 0; words[i]; i++) {
         const char *before = i == 0 ? "" : words[i + 1] ? ", " : " or ";
-        const int n = snprintf(text + used, size - used, "%s%s", before, words[i]);
-        used += n > 0 ? (size_t)n : 0;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", before, words[i]);
+        used = gsi_min_size(used, size);
     }
     return text;
 }
@@ -229,7 +229,7 @@ static gs_status params_get_in_mode(char *text, size_t size, const gs_params *pa
                 return gsi_fail(error, GS_ERANGE, "%s holds %u, which means nothing", key, word);
         strcpy(value, r->words[word]);
         break;
-    case MASK:
+    default:
         for (int i = 0; r->words[i]; i++)
             if (word >> i & 1) {
                 strcat(value, value[0] ? "+" : "");
@@ -266,12 +266,11 @@ static gs_status check_values(const gs_params *p, gs_error *error)
         if ((r->kind == WORD && word >= words) || (r->kind == MASK && word >> words))
             return gsi_fail(error, GS_ERANGE, "%s holds %u, which means nothing", r->key, word);
         gs_params copy = *p;
-        const gs_status status = gs_params_get(value, sizeof value, p, r->key, NULL);
+        gs_params_get(value, sizeof value, p, r->key,
+                      NULL); /* its word is one, and any value fits */
+        const gs_status status = gsi_params_set_one(&copy, r->key, value, error);
         if (status != GS_OK)
-            return gsi_fail(error, status, "%s cannot be written", r->key);
-        const gs_status again = gsi_params_set_one(&copy, r->key, value, error);
-        if (again != GS_OK)
-            return again;
+            return status;
     }
     return GS_OK;
 }

@@ -142,7 +142,7 @@ static const struct rule {
 
 static const struct rule *find_rule(const char *key)
 {
-    for (size_t i = 0; i < GSI_COUNT(rules); i++)
+    for (size_t i = 0; key && i < GSI_COUNT(rules); i++)
         if (strcmp(key, rules[i].key) == 0)
             return &rules[i];
     return NULL;
@@ -152,7 +152,7 @@ static const struct rule *find_rule(const char *key)
 
 static int find_tune(const gs_scaler *s, const char *key)
 {
-    for (int i = 0; i < GS_TUNE_COUNT && gsi_policies[s->policy].keys[i]; i++)
+    for (int i = 0; key && i < GS_TUNE_COUNT && gsi_policies[s->policy].keys[i]; i++)
         if (strcmp(key, gsi_policies[s->policy].keys[i]) == 0)
             return i;
     return -1;

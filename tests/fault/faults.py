@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""faults.py PROGRAM IOFAULT [SHARE]: every system call on files fails once, in every command that has files.
+"""faults.py PROGRAM IOFAULT [SHARE[:PART]]: every system call on files fails once, in every command that has files.
 
 For each command, each kind of call, each n and each error that the call can have: run it with that fault, then
-look. SHARE 20 takes every 20th fault. What must hold (see `judge`):
+look. SHARE 20 takes every 20th fault, PART 0 to 19 says which: all parts are all faults. What must hold (see `judge`):
 
   (1) no crash, no hang; an exit code that is not 0 comes with an error message
   (2) signals (EINTR) and short counts change nothing at all
@@ -12,7 +12,8 @@ look. SHARE 20 takes every 20th fault. What must hold (see `judge`):
 import hashlib, os, shutil, subprocess, sys, tempfile
 
 gs, iofault = (os.path.abspath(p) for p in sys.argv[1:3])
-share = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+share, _, part = (sys.argv[3] if len(sys.argv) > 3 else "1").partition(":")
+share, part = int(share), int(part or 0)
 CALLS = ["open", "opendir", "readdir", "read", "write", "fsync", "rename", "close", "mmap", "stat", "truncate", "link",
          "unlink", "mkdir", "flock"]
 ERRORS = {"open": ["EIO", "EINTR", "ENOSPC", "EACCES", "ENOMEM"], "opendir": ["EIO", "EINTR"], "readdir": ["EIO"],
@@ -140,7 +141,7 @@ def test(name, base, command, judge):
     counts = {k: int(v) for k, v in (line.split() for line in open(file))}
     done = failed = 0
     for i, fault in enumerate(all_faults(command, counts)):
-        if i % share:
+        if i % share != part:
             continue
         cwd = folder("work", base)
         code, err = run(command, cwd, fault)
@@ -186,6 +187,20 @@ test("report", page, ["report", "run/log", "--output", "page.html"], judge_page(
 test("advise", page, ["advise", "grads.safetensors", "f4.npy", "stored.npz", "deflated.npz", "--report", "page.html"],
      judge_page("page.html"))
 test("replay", page, ["replay", "run/log", "--policy", "pytorch"], lambda cwd, code, how: None)
+def judge_export(cwd, code, how):
+    now = open(os.path.join(cwd, "weights.safetensors"), "rb").read()
+    if now not in (b"old\n", weights): # the new one also where only its folder could not be synced, which is told
+        return "exit code %d, and the file is neither the old one nor the new one" % code
+    return "exit code 0 with the old file" if code == 0 and now == b"old\n" else None
+
+open(os.path.join(page, "weights.safetensors"), "w").write("old\n")
+EXPORT = ["export", "--threads", "1", "run/step-00000010.safetensors", "weights.safetensors"]
+once = folder("once", page)
+assert plain(EXPORT, once).returncode == 0
+weights = open(os.path.join(once, "weights.safetensors"), "rb").read()
+test("export", page, EXPORT, judge_export)
+test("eval", page, ["eval", "--threads", "1", "--items", "4", "run/step-00000010.safetensors"],
+     lambda cwd, code, how: None)
 test("compare", folder("fresh"), ["compare", "--quiet"] + CMP,
      judge_compare)
 shutil.rmtree(top, ignore_errors=True)

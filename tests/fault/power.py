@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""power.py PROGRAM IOFAULT [SHARE]: the power fails at every point of a run, and the run goes on.
+"""power.py PROGRAM IOFAULT [SHARE[:PART]]: the power fails at every point of a run, and the run goes on.
 
 The changes that a run makes to its folder are recorded (iofault --record). Then, for every point of the record, the
 states that a disk may be in: all that was synced, and of the rest nothing; all of it; files at their full length with
@@ -11,7 +11,8 @@ A file's data are safe after its fsync, a name (made, renamed, removed) after th
 import hashlib, json, os, shutil, subprocess, sys, tempfile
 
 gs, iofault = (os.path.abspath(p) for p in sys.argv[1:3])
-share = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+share, _, part = (sys.argv[3] if len(sys.argv) > 3 else "1").partition(":")
+share, part = int(share), int(part or 0)
 JOB = ["--model", "gpt", "--layers", "1", "--width", "8", "--heads", "1", "--context", "8", "--data", "text", "--batch", "1",
        "--valid-items", "2", "--threads", "1", "--steps", "12", "--valid-every", "2", "--checkpoint-every", "2", "--keep", "2",
        "--schedule", "constant", "--warmup", "0", "--checkpoint", "run", "--log", "run/log", "--csv", "run/csv", "--report",
@@ -126,7 +127,7 @@ def go_on(state):
         return "other bits at the end"
     return None
 
-disk, seen, points, failures, k = Disk(), {}, 0, [], 0
+disk, seen, points, failures, k, tried = Disk(), {}, 0, [], 0, 0
 for i, e in enumerate(events):
     disk.apply(e)
     for name, state in disk.states(e):
@@ -136,8 +137,9 @@ for i, e in enumerate(events):
             continue
         k += 1
         seen[key] = True
-        if k % share:
+        if k % share != part:
             continue
+        tried += 1
         why = go_on(state)
         if why:
             failures.append("after call %d (%s %s), %s: %s" % (i, e["call"], os.path.basename(e["path"]), name, why))
@@ -145,5 +147,5 @@ shutil.rmtree(top, ignore_errors=True)
 for line in failures[:30]:
     print("FAILED " + line)
 print("%d calls, %d states of the disk, %d of them different, %d tried, %d without a way on" %
-      (len(events), points, len(seen), len(seen) // share, len(failures)))
+      (len(events), points, len(seen), tried, len(failures)))
 sys.exit(1 if failures else 0)

@@ -1,7 +1,7 @@
 /* fuzz.h: what the targets share: a file in memory, and an allocator that catches greed.
  *
- *     make fuzz [SECONDS=10]           every target so long, with ASan and UBSan; needs clang,
- * Linux     make fuzz ONLY=fuzz_log          one of them
+ *     make fuzz [SECONDS=10]      every target so long, with ASan and UBSan; clang and Linux
+ *     make fuzz ONLY=fuzz_log     one of them
  *
  * A target is fuzz_NAME.c. It begins with corpus/NAME and what tests/fuzz/run.sh adds to it; what
  * it finds new stays in build-.../fuzz/corpus. */

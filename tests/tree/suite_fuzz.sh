@@ -1,6 +1,15 @@
 #!/bin/sh
-# Every reader against any bytes, a minute each: make fuzz. .ci/run has a shorter step of its own.
+# Our readers of tensors and JSON against those of numpy, safetensors and Python; then every reader against any bytes,
+# a minute each: make fuzz. .ci/run has a shorter step of its own for that.
 . tests/support/shell.sh
+count=2000
+is_long && count=200000
+if python3 -c 'import numpy, safetensors' 2>/dev/null; then
+    check "readers of others" python3 tests/fuzz/against.py "$BUILD/tests/accepts" $count
+    grep inputs "$tmp/.check"
+else
+    skip "readers of others" "Python has no modules numpy and safetensors"
+fi
 if ! is_long; then
     skip "fuzzing" "it is for GS_LONG=1"
 elif [ -n "${SAN:-}" ] || [ "${CC:-gcc}" != gcc ]; then

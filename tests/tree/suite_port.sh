@@ -70,13 +70,19 @@ files() # NAME COMPILER RUN
         skip "files of $1" "no $2 or no $3 (scripts/deps.sh port)"
         return
     fi
+    # Headers of the libraries for files that nothing here calls; of their own, only zlib's stand-ins are linked.
+    mkdir -p "$tmp/headers" "$tmp/whole" "$tmp/there" "$tmp/back"
+    for header in zlib.h zconf.h jansson.h jansson_config.h png.h pngconf.h pnglibconf.h jpeglib.h jmorecfg.h jconfig.h \
+        jerror.h; do
+        find /usr/include -maxdepth 2 -name $header -exec cp {} "$tmp/headers" \;
+    done
     flags="-std=c11 -O2 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -pthread"
-    mkdir -p "$tmp/zlib" "$tmp/whole" "$tmp/there" "$tmp/back"
-    find /usr/include -maxdepth 2 \( -name zlib.h -o -name zconf.h \) -exec cp {} "$tmp/zlib" \;
     check "files here" ${CC:-gcc} $flags -o "$tmp/here.files" tests/port/files.c "$BUILD/libgradscale_train.a" \
         "$BUILD/libgradscale.a" -lz -lm
-    check "files of $1" $2 $flags -fexcess-precision=fast -DWITHOUT_ZLIB -I"$tmp/zlib" -static -o "$tmp/$1.files" \
-        tests/port/files.c $(core) $(find src/io src/train -name '*.c') -lm
+    check "libraries of $1" $make -s -j$jobs MPICC= CC="$2" AR="${2%-gcc}-ar" CFLAGS="-O2 -idirafter $tmp/headers" \
+        build-$2/libgradscale_train.a build-$2/libgradscale.a
+    check "files of $1" $2 $flags -DWITHOUT_ZLIB -idirafter "$tmp/headers" -static -o "$tmp/$1.files" tests/port/files.c \
+        build-$2/libgradscale_train.a build-$2/libgradscale.a -lm
     check "a whole run" "$tmp/here.files" "$tmp/whole" 0 10
     check "$1 begins" $3 "$tmp/$1.files" "$tmp/there" 0 5
     check "it goes on here" "$tmp/here.files" "$tmp/there" 5 10
@@ -92,4 +98,30 @@ files() # NAME COMPILER RUN
 files s390x s390x-linux-gnu-gcc qemu-s390x
 elsewhere i686 i686-linux-gnu-gcc qemu-i386
 elsewhere Windows x86_64-w64-mingw32-gcc-posix /usr/lib/wine/wine64
+
+# ---- other compilers, and how much they optimise: NAME COMPILER CFLAGS ----
+
+compiled()
+{
+    if ! command -v "$2" >/dev/null; then
+        skip "$1" "no $2 (scripts/deps.sh port)"
+        return
+    fi
+    case $2 in gcc*) ar=gcc-ar ;; *) ar=ar ;; esac # gcc-ar knows LTO's objects
+    folder=build-port-$1
+    # of other versions than those of .ci/run, warnings are not ours
+    check "$1 builds" $make -s -j$jobs WERROR= BUILD=$folder TRAIN= MPICC= CC="$2" AR=$ar CFLAGS="$3" \
+        $folder/tests/port_hash
+    $folder/tests/port_hash >"$tmp/there" 2>"$tmp/said"
+    cat "$tmp/said"
+    check "$1: the same bits" diff "$tmp/here" "$tmp/there"
+}
+compiled O0 gcc "-O0"
+compiled O1 gcc "-O1"
+compiled O3 gcc "-O3"
+compiled LTO gcc "-O2 -flto"
+for version in gcc-11 gcc-12 clang-14 clang-16; do
+    compiled $version $version "-O2"
+done
+compiled clang-16-O3 clang-16 "-O3"
 finish

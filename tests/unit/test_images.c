@@ -272,6 +272,17 @@ static void test_damaged(void)
         CHECK(gsi_image_read(&image, in_folder("b"), 0, false, &heap, &error) != GS_OK);
         CHECK_MSG(heap.peak < 1 << 20, "%zu bytes for: %s", heap.peak, error.text);
     }
+    write_jpeg("a.jpg", 24, 20, 3, noise);
+    f = fopen(in_folder("a.jpg"), "rb");
+    const size_t jpeg = fread(content, 1, sizeof content, f);
+    fclose(f);
+    size_t frame = 0; /* marker, length, bits, height, width */
+    while (frame + 9 < jpeg && memcmp(content + frame, "\xFF\xC0", 2) != 0)
+        frame++;
+    memcpy(content + frame + 5, "\x1F\0\x1F\0", 4);
+    write_file("b", content, jpeg);
+    CHECK(gsi_image_read(&image, in_folder("b"), 0, false, &heap, &error) == GS_EFORMAT);
+    CHECK_MSG(heap.peak < 1 << 20, "%zu bytes for: %s", heap.peak, error.text);
 }
 
 /* Means over areas, and a cut around the centre. */

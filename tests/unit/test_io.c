@@ -410,6 +410,12 @@ static void test_npz_lies(void)
 
     accepted(zip_of(&file, m, 3));
     accepted(zip_of(&file, m, 0));
+    for (size_t at = 0; at < 5;
+         at += 2) { /* another name in the local header than in the directory */
+        zip_of(&file, m, 3);
+        file.data[30 + at] ^= 1;
+        REFUSED(&file, GS_EFORMAT, "differs from what the directory says of it");
+    }
     m[0].zip64 = m[1].zip64 = m[2].zip64 = true;
     accepted(zip_of(&file, m, 3));
     m[0].zip64 = m[1].zip64 = m[2].zip64 = false;

@@ -157,6 +157,9 @@ static void test_stochastic_proportions(void)
 
 static void test_formats(void)
 {
+    static const gs_dtype stored[] = {GS_F16, GS_BF16, GS_F32, GS_F64};
+    for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++)
+        CHECK(gsi_size_of(stored[i]) == (size_t)gs_dtype_format(stored[i])->bytes);
     gs_dtype type;
     CHECK(gs_dtype_format(GS_DTYPE_COUNT) == NULL && gs_dtype_format((gs_dtype)-1) == NULL);
     CHECK(gs_dtype_parse(&type, "bf16", NULL) == GS_OK && type == GS_BF16);
