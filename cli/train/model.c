@@ -85,6 +85,28 @@ static gs_status make_resnet(gs_model **out, gs_context *ctx, const gs_data_info
     return gs_cnn_create(out, ctx, &config);
 }
 
+static gs_status make_torch_resnet(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                                   size_t depth)
+{
+    const gs_resnet_config config = {
+        .size = sizeof config, data->height, data->width, data->channels, data->classes, depth};
+    return gs_resnet_create(out, ctx, &config);
+}
+
+static gs_status make_resnet18(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                               const train_options *o)
+{
+    (void)o;
+    return make_torch_resnet(out, ctx, data, 18);
+}
+
+static gs_status make_resnet50(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                               const train_options *o)
+{
+    (void)o;
+    return make_torch_resnet(out, ctx, data, 50);
+}
+
 static gs_status make_gpt(gs_model **out, gs_context *ctx, const gs_data_info *data,
                           const train_options *o)
 {
@@ -151,6 +173,18 @@ const train_model train_models[] = {
      "|filters|layers|",
      {.filters = 16, .layers = 3, .batch = 64, .lr = 5e-3, .steps = 150, .valid_items = 512},
      make_fcn},
+    {"resnet18",
+     GS_TASK_CLASSES,
+     "fashion-mnist",
+     "",
+     {.batch = 64, .lr = 1e-3, .epochs = 4, .valid_items = 10000},
+     make_resnet18},
+    {"resnet50",
+     GS_TASK_CLASSES,
+     "fashion-mnist",
+     "",
+     {.batch = 64, .lr = 1e-3, .epochs = 4, .valid_items = 10000},
+     make_resnet50},
     {0}};
 
 const train_model *train_model_of(const train_options *o, const gs_data_info *data)

@@ -21,8 +21,8 @@ train_options train_given = NOT_GIVEN;
 #define O (&train_given)
 
 static const cli_option job_rows[] = {
-    {"model", "auto|mlp|cnn|resnet|gpt|fcn", "what is trained; auto: what fits the data",
-     CLI_CHOICE(&O->model)},
+    {"model", "auto|mlp|cnn|resnet|gpt|fcn|resnet18|resnet50",
+     "what is trained; auto: what fits the data", CLI_CHOICE(&O->model)},
     {"data", "NAME",
      "fashion-mnist, self (the sources of gradscale), shapes, a folder (PNG and JPEG by class, "
      "images and masks, CIFAR, tokens, text), or a file: IDX, npy, npz, CSV, tokens (.bin), text; "

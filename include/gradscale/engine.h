@@ -228,10 +228,13 @@ GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
 GS_API gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
                                int narrow);
 
-/* [images, h, w, c] -> [images, h', w', c]: windows inside the image, of at most 15 by 15, or 255
- * by 255 for means. */
-GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+/* [images, h, w, c] -> [images, h', w', c]: windows of at most 15 by 15, or 255 by 255 for means.
+ * pad, at most half of the kernel: the windows of max_pool reach that far over the edges, where
+ * there is nothing. */
+GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride, size_t pad);
 GS_API gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+/* [images, h, w, c] -> [images, 1, 1, c]: the mean over each image, of any size. */
+GS_API gs_value *gs_global_avg_pool(gs_tape *tape, gs_value *x);
 
 /* Over the last axis; gamma and beta [c]. */
 GS_API gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta);

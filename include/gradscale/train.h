@@ -112,6 +112,16 @@ typedef struct gs_cnn_config {
 } gs_cnn_config;
 GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
 
+/* ResNet-18 or ResNet-50 (He et al. 2015), as torchvision builds and names them: a convolution 7x7
+ * and max pooling, each of which halves the image, four stages of residual blocks, an average over
+ * the image, a linear layer. Images x [n, height, width, channels] of any size. */
+typedef struct gs_resnet_config {
+    size_t size; /* sizeof(gs_resnet_config) */
+    size_t height, width, channels, classes;
+    size_t depth; /* 18 or 50 */
+} gs_resnet_config;
+GS_API gs_status gs_resnet_create(gs_model **out, gs_context *ctx, const gs_resnet_config *config);
+
 /* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
  * relu, `layers` of them with `filters` each, and a last one to the classes. */
 typedef struct gs_fcn_config {

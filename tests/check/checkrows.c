@@ -531,18 +531,19 @@ static void any_pool(void)
 {
     gsi_pool2d *p = &t.pool;
     p->channels = 1 + t.n % 140;
-    p->size = 1 + below(3);
+    p->kh = 1 + below(3);
+    p->kw = 1 + below(3);
     p->stride = 1 + below(3);
-    p->pad = below((uint32_t)p->size / 2 + 1);
-    p->height = p->size + below(6);
-    p->width = p->size + below(6);
+    p->pad = below((uint32_t)(p->kh < p->kw ? p->kh : p->kw) / 2 + 1);
+    p->height = p->kh + below(6);
+    p->width = p->kw + below(6);
     t.images = 1 + below(2);
     if (t.fixed) {
-        *p = (gsi_pool2d){.height = 32, .width = 32, .channels = 64, .size = 2, .stride = 2};
+        *p = (gsi_pool2d){.height = 32, .width = 32, .channels = 64, .kh = 2, .kw = 2, .stride = 2};
         t.images = 1;
     }
-    p->out_height = 1 + (p->height + 2 * p->pad - p->size) / p->stride;
-    p->out_width = 1 + (p->width + 2 * p->pad - p->size) / p->stride;
+    p->out_height = 1 + (p->height + 2 * p->pad - p->kh) / p->stride;
+    p->out_width = 1 + (p->width + 2 * p->pad - p->kw) / p->stride;
 }
 
 static size_t in_size(void) { return t.images * t.pool.height * t.pool.width * t.pool.channels; }
@@ -585,7 +586,7 @@ static void setup_maxpool_backward(void)
     setup_avgpool_backward();
     bytes(2, out_size());
     for (size_t i = 0; i < out_size(); i++)
-        ((uint8_t *)at(2, WANT))[i] = (uint8_t)below((uint32_t)(t.pool.size * t.pool.size));
+        ((uint8_t *)at(2, WANT))[i] = (uint8_t)below((uint32_t)(t.pool.kh * t.pool.kw));
     twin(2);
 }
 

@@ -540,37 +540,51 @@ static void check_fake_quant(void)
 
 /* ---- pooling ---- */
 
-static gs_value *run_max_pool(gs_tape *t, gs_value **in) { return gs_max_pool(t, in[0], 2, 2); }
+static gs_value *run_max_pool(gs_tape *t, gs_value **in) { return gs_max_pool(t, in[0], 2, 2, 0); }
+static gs_value *run_max_padded(gs_tape *t, gs_value **in)
+{
+    return gs_max_pool(t, in[0], 3, 2, 1);
+}
 static gs_value *run_avg_pool(gs_tape *t, gs_value **in) { return gs_avg_pool(t, in[0], 3, 2); }
+static gs_value *run_global(gs_tape *t, gs_value **in) { return gs_global_avg_pool(t, in[0]); }
 
 static void naive_pool(double *y, double *const *in, const op_case *c)
 {
-    const bool is_max = c->run == run_max_pool;
-    const size_t size = is_max ? 2 : 3, h = c->in[0].n[1], w = c->in[0].n[2], ch = c->in[0].n[3];
+    const bool padded = c->run == run_max_padded, is_max = padded || c->run == run_max_pool;
+    const size_t h = c->in[0].n[1], w = c->in[0].n[2], ch = c->in[0].n[3], pad = padded;
+    const bool global = c->run == run_global;
+    const size_t kh = global ? h : c->run == run_max_pool ? 2u : 3u, kw = global ? w : kh;
     for (size_t i = 0; i < count_of(&c->out); i++) {
         const size_t k = i % ch, x = i / ch % c->out.n[2], r = i / ch / c->out.n[2] % c->out.n[1];
         const size_t image = i / ch / c->out.n[2] / c->out.n[1];
         double top = -HUGE_VAL, sum = 0;
-        for (size_t ky = 0; ky < size; ky++)
-            for (size_t kx = 0; kx < size; kx++) {
-                const double v = in[0][((image * h + 2 * r + ky) * w + 2 * x + kx) * ch + k];
+        for (size_t ky = 0; ky < kh; ky++)
+            for (size_t kx = 0; kx < kw; kx++) {
+                const size_t sy = 2 * r + ky - pad, sx = 2 * x + kx - pad; /* below 0 wraps */
+                if (sy >= h || sx >= w)
+                    continue;
+                const double v = in[0][((image * h + sy) * w + sx) * ch + k];
                 top = fmax(top, v);
                 sum += v;
             }
-        y[i] = is_max ? top : sum / 9;
+        y[i] = is_max ? top : sum / (double)(kh * kw);
     }
 }
 
 static void check_max_pool(void)
 {
     const op_case c = {{SHAPE(2, 5, 6, 3)}, SHAPE(2, 2, 3, 3), run_max_pool, naive_pool, 1};
+    const op_case padded = {{SHAPE(2, 5, 6, 3)}, SHAPE(2, 3, 3, 3), run_max_padded, naive_pool, 1};
     check_op(&c);
+    check_op(&padded);
 }
 
 static void check_avg_pool(void)
 {
     const op_case c = {{SHAPE(2, 7, 5, 3)}, SHAPE(2, 3, 2, 3), run_avg_pool, naive_pool, 1};
+    const op_case global = {{SHAPE(2, 7, 4, 3)}, SHAPE(2, 1, 1, 3), run_global, naive_pool, 1};
     check_op(&c);
+    check_op(&global);
 }
 
 /* ---- norms ---- */

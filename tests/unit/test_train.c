@@ -584,7 +584,8 @@ static void test_autocast(void)
             CHECK(gs_add(t, x, h)->dtype == GS_F32 && gs_add(t, h, h)->dtype == half);
             CHECK(gs_mul(t, h, x)->dtype == GS_F32 && gs_mul(t, h, h)->dtype == half);
             CHECK(gs_relu(t, h)->dtype == half && gs_gelu(t, x)->dtype == GS_F32);
-            CHECK(gs_max_pool(t, hi, 2, 2)->dtype == half && gs_avg_pool(t, xi, 2, 2)->dtype == 0);
+            CHECK(gs_max_pool(t, hi, 2, 2, 0)->dtype == half &&
+                  gs_avg_pool(t, xi, 2, 2)->dtype == 0);
             CHECK_MSG(gs_tape_status(t) == GS_OK, "%s", gs_context_error(ctx)->text);
             gs_tape_free(t);
         }

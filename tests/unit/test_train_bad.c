@@ -122,8 +122,10 @@ static void test_bad_shapes(void)
     BAD(gs_layernorm(t, IN(4, 5), IN(4), IN(5)), "layernorm", "[4 5]", "[4]", "[5]");
     BAD(gs_batchnorm(t, IN(4, 5), IN(5), IN(6), running), "batchnorm", "[4 5]", "[5]", "[6]");
     BAD(gs_reshape(t, IN(4, 5), 2, (const size_t[]){3, 7}), "reshape", "[4 5]", "[3 7]");
-    BAD(gs_max_pool(t, IN(1, 2, 2, 3), 3, 1), "max_pool", "[1 2 2 3]");
+    BAD(gs_max_pool(t, IN(1, 2, 2, 3), 3, 1, 0), "max_pool", "[1 2 2 3]");
     BAD(gs_avg_pool(t, IN(1, 2, 2, 3), 2, 0), "avg_pool", "[1 2 2 3]");
+    BAD(gs_max_pool(t, IN(1, 8, 8, 3), 3, 2, 2), "max_pool", "the pad 2");
+    BAD(gs_global_avg_pool(t, IN(4, 5)), "global_avg_pool", "[4 5]");
     BAD(gs_softmax(t, gs_input(t, GS_F32, 0, NULL, zeros)), "softmax");
     BAD(gs_dropout(t, IN(4), 1.5f), "dropout");
     BAD(gs_cast(t, IN(4), GS_F64), "cast");
@@ -151,7 +153,7 @@ static void test_bad_shapes(void)
     BAD(gs_fake_quant(t, IN(4), NAN, 8, 0, 1), "fake_quant", "nan");
     BAD(gs_fake_quant(t, IN(4), 1, 17, 0, 1), "fake_quant", "bits are 17");
     BAD(gs_dropout(t, IN(4), NAN), "dropout", "nan");
-    BAD(gs_max_pool(t, IN(1, 16, 16, 1), 16, 1), "max_pool", "kernel 16");
+    BAD(gs_max_pool(t, IN(1, 16, 16, 1), 16, 1, 0), "max_pool", "kernel 16");
     BAD(gs_avg_pool(t, IN(4, 5), 2, 2), "avg_pool", "[4 5]");
     BAD(gs_reshape(t, IN(4, 5), 5, (const size_t[]){1, 1, 1, 4, 5}), "reshape", "5 dimensions");
     BAD(gs_param(t, NULL), "weight is missing");
@@ -166,7 +168,7 @@ static void test_bad_shapes(void)
     BAD(gs_softmax(t, NULL), "softmax", "NULL");
     BAD(gs_reshape(t, NULL, 0, NULL), "reshape", "NULL");
     BAD(gs_attention(t, NULL, 1), "attention", "NULL");
-    BAD(gs_max_pool(t, NULL, 1, 1), "max_pool", "NULL");
+    BAD(gs_max_pool(t, NULL, 1, 1, 0), "max_pool", "NULL");
     BAD(gs_dropout(t, NULL, 0), "dropout", "NULL");
     BAD(gs_cast(t, NULL, GS_F16), "cast", "NULL");
     BAD(gs_cross_entropy(t, NULL, (const int32_t[]){0}), "cross_entropy", "NULL");

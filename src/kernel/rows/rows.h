@@ -165,12 +165,12 @@ typedef uint32_t gsi_fake_quant_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, siz
 
 /* ---- pooling in windows: NHWC ---- */
 
-/* A window of `size` x `size` begins at stride * o - pad. size^2 <= 255 for max. All are > 0 but
- * pad, which is at most size / 2; every window meets the image. */
+/* A window of kh x kw begins at stride * o - pad. kh kw <= 255 for max. All are > 0 but pad, which
+ * is at most half of kh and of kw; every window meets the image. */
 typedef struct gsi_pool2d {
     size_t height, width, channels; /* of an image */
-    size_t out_height, out_width;   /* 1 + (height + 2 pad - size) / stride */
-    size_t size, stride, pad;
+    size_t out_height, out_width;   /* 1 + (height + 2 pad - kh) / stride */
+    size_t kh, kw, stride, pad;
 } gsi_pool2d;
 
 /* Forward: output lines [first, first + lines) of the batch, a line being a row of out_width
@@ -178,7 +178,7 @@ typedef struct gsi_pool2d {
  * batches. `from` keeps which element of the window was the largest, the first of equals or the
  * first NaN: [lines][out_width][channels].
  * Backward: input lines; every element of dx is written, the sum of what its windows send, in the
- * order of the windows. The average divides by size^2, padding counted (as PyTorch does). */
+ * order of the windows. The average divides by kh kw, padding counted (as PyTorch does). */
 typedef uint32_t gsi_maxpool_fn(gsi_out y, uint8_t *from, gsi_in x, const gsi_pool2d *p,
                                 size_t first, size_t lines);
 typedef uint32_t gsi_maxpool_backward_fn(gsi_out dx, gsi_in dy, const uint8_t *from,
