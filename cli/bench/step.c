@@ -28,8 +28,18 @@ static const struct {
     size_t batch;
     const char *items;
 } models[] = {
-    {"gpt-mini", MODEL_GPT, {sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0}, {0}, 4, "tokens"},
-    {"gpt2", MODEL_GPT, {sizeof(gs_gpt_config), 50257, 256, 12, 12, 768, 0}, {0}, 4, "tokens"},
+    {"gpt-mini",
+     MODEL_GPT,
+     {.size = sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0},
+     {0},
+     4,
+     "tokens"},
+    {"gpt2",
+     MODEL_GPT,
+     {.size = sizeof(gs_gpt_config), 50257, 256, 12, 12, 768, 0},
+     {0},
+     4,
+     "tokens"},
     {"mlp", MODEL_MLP, {0}, {0, 28, 28, 1, 10, false}, 64, "images"},
     {"cnn", MODEL_CNN, {0}, {0, 28, 28, 1, 10, false}, 64, "images"},
     {"resnet18", MODEL_RESNET, {0}, {0, 64, 64, 3, 200, true}, 32, "images"},

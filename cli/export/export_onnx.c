@@ -265,8 +265,9 @@ static const char *gpt(walk *w)
         x = onnx_node(g, "Add", x, conv1d(w, gelu(w, conv1d(w, norm(w, x)))), NULL);
     }
     x = norm(w, x);
+    const char *head = w->weight < w->u->model->n ? weight(w) : wte; /* untied */
     onnx_ints(g, "perm", (const int64_t[]){1, 0}, 2);
-    return onnx_node(g, "MatMul", x, onnx_node(g, "Transpose", wte, NULL), NULL);
+    return onnx_node(g, "MatMul", x, onnx_node(g, "Transpose", head, NULL), NULL);
 }
 
 /* ---- the file ---- */
@@ -290,6 +291,10 @@ int export_onnx(const char *path, const use_model *u)
     const size_t kinds = sizeof graphs / sizeof graphs[0];
     while (i < kinds && strcmp(graphs[i].model, u->kind->name) != 0)
         i++;
+    if (info->task == GS_TASK_TOKENS && !train_is_gpt2(&u->o))
+        return cli_fail("%.120s: there is an ONNX form of GPT-2 alone: leave .onnx out for weights "
+                        "and config.json",
+                        path);
     if (i == kinds)
         return cli_fail("%.120s: there is no ONNX form of %s", path, u->kind->name);
     for (size_t k = 0; k < u->model->n; k++)

@@ -132,11 +132,21 @@ typedef struct gs_fcn_config {
 GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config);
 
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
- * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
+ * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes.
+ *
+ * With rotary, rms and swiglu together it is a Llama (Touvron et al. 2023): its weights have the
+ * names of Hugging Face's LlamaForCausalLM, and there are no biases. */
 typedef struct gs_gpt_config {
     size_t size; /* sizeof(gs_gpt_config) */
     size_t vocabulary, context, layers, heads, width;
     float dropout;
+    int rotary;       /* positions by rotation of queries and keys, instead of a learned table */
+    int rms;          /* RMSNorm, instead of LayerNorm */
+    int swiglu;       /* silu(gate(x)) up(x), instead of gelu */
+    int untied;       /* the head has a matrix of its own */
+    size_t kv_heads;  /* heads of keys and values, which divide the heads; 0: as many */
+    size_t mlp_width; /* hidden units; 0: 4 width, with swiglu 8/3 width, up to a multiple of 32 */
+    double theta;     /* of rotary, at least 1; 0: 10000 */
 } gs_gpt_config;
 GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config);
 

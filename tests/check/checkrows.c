@@ -104,6 +104,8 @@ static struct trial {
     gsi_dropout dropout;
     gsi_quant quant;
     gsi_pool2d pool;
+    gsi_rotary rotary;
+    size_t lines;
     size_t images;
 } t;
 
@@ -304,6 +306,59 @@ static uint32_t call_layernorm_backward(any_fn *fn, int s)
 {
     return ((gsi_layernorm_backward_fn *)fn)(out(dst, s), at(5, s), at(6, s), in(0, s), in(1, s),
                                              at(3, s), at(4, s), in(2, s), t.rows, t.cols);
+}
+
+static void setup_rmsnorm(void)
+{
+    source(0, t.rows * t.cols);
+    source(1, t.cols);
+    wanted(2, t.rows, GS_F32);
+    dst = over(3, 0, t.rows * t.cols);
+}
+
+static uint32_t call_rmsnorm(any_fn *fn, int s)
+{
+    return ((gsi_rmsnorm_fn *)fn)(out(dst, s), at(2, s), in(0, s), in(1, s), t.rows, t.cols, 1e-5f);
+}
+
+static void setup_rmsnorm_backward(void)
+{
+    source(0, t.rows * t.cols);
+    source(1, t.rows * t.cols);
+    source(2, t.cols);
+    given(3, t.rows, GS_F32, t.kind);
+    given(4, t.cols, GS_F32, TAME);
+    dst = over(5, (int)below(2), t.rows * t.cols);
+}
+
+static uint32_t call_rmsnorm_backward(any_fn *fn, int s)
+{
+    return ((gsi_rmsnorm_backward_fn *)fn)(out(dst, s), at(4, s), in(0, s), in(1, s), at(3, s),
+                                           in(2, s), t.rows, t.cols);
+}
+
+/* Heads of up to 140 columns, and some behind them. */
+static void setup_rotary(void)
+{
+    gsi_rotary *r = &t.rotary;
+    *r = (gsi_rotary){.heads = 1 + below(3), .d = 2 * (1 + t.n % 70), .time = 1 + below(4)};
+    r->first = below(3);
+    r->inverse = below(2);
+    r->cols = r->heads * r->d + below(40);
+    if (t.fixed)
+        *r = (gsi_rotary){.heads = 12, .d = 64, .time = 16, .cols = 12 * 64};
+    t.lines = t.fixed ? 16 : below(6);
+    t.first = t.fixed ? 0 : below(3);
+    source(0, (t.first + t.lines) * r->cols);
+    given(1, (r->first + r->time) * r->d, GS_F32, t.kind);
+    dst = over(2, 0, (t.first + t.lines) * r->cols);
+}
+
+static uint32_t call_rotary(any_fn *fn, int s)
+{
+    gsi_rotary how = t.rotary;
+    how.table = at(1, s);
+    return ((gsi_rotary_fn *)fn)(out(dst, s), in(0, s), &how, t.first, t.lines);
 }
 
 static void setup_softmax(void)

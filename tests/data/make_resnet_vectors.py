@@ -9,7 +9,7 @@ beside it stands how far PyTorch's own f32, and its bf16 autocast, are from it. 
 gradscale to those distances. Little-endian f32, in this order:
 
     logits [BATCH, CLASSES] of evaluation, with the running statistics of a beginning; the largest error of f32
-    of the gradient of each weight SAMPLES elements, evenly spread in PyTorch's order, or all if it has fewer
+    of the gradient of each weight SAMPLES elements, spread over it in PyTorch's order: see sample()
     for each weight: norm of the error over norm of the gradient, of those, of f32 and of bf16 autocast
     losses of the steps in f64, in f32, in bf16 autocast
     after the steps, the running variance of the last norm, in f64
@@ -88,7 +88,7 @@ class Run:
 
 def sample(grad):
     flat, n = grad.detach().double().flatten(), min(SAMPLES, grad.numel())
-    return flat[[i * flat.numel() // n for i in range(n)]].clone()
+    return flat[[(i * flat.numel() // n + 7 * i) % flat.numel() for i in range(n)]].clone()
 
 
 def distance(got, want):

@@ -50,8 +50,8 @@ static inline gsi_out gsi_out_at(gsi_out y, size_t i)
 /* ---- elementwise ---- */
 
 /* y = f(x);  dx = dy f'(x);  y = a op b;  y[r][c] = a[r][c] op row[c].
- * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu and its
- * accuracy: kernel/simd/math.h. */
+ * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu, silu and
+ * their accuracy: kernel/simd/math.h. */
 typedef uint32_t gsi_unary_fn(gsi_out y, gsi_in x, size_t n);
 typedef uint32_t gsi_unary_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n);
 typedef uint32_t gsi_binary_fn(gsi_out y, gsi_in a, gsi_in b, size_t n);
@@ -76,6 +76,25 @@ typedef uint32_t gsi_layernorm_fn(gsi_out y, float *mean, float *rstd, gsi_in x,
 typedef uint32_t gsi_layernorm_backward_fn(gsi_out dx, float *dgamma, float *dbeta, gsi_in dy,
                                            gsi_in x, const float *mean, const float *rstd,
                                            gsi_in gamma, size_t rows, size_t cols);
+
+/* y = x rstd gamma, rstd = 1 / sqrt(mean of x^2 + eps), kept: rstd[rows]. Backward as above. */
+typedef uint32_t gsi_rmsnorm_fn(gsi_out y, float *rstd, gsi_in x, gsi_in gamma, size_t rows,
+                                size_t cols, float eps);
+typedef uint32_t gsi_rmsnorm_backward_fn(gsi_out dx, float *dgamma, gsi_in dy, gsi_in x,
+                                         const float *rstd, gsi_in gamma, size_t rows, size_t cols);
+
+/* ---- rotary embedding ---- */
+
+/* Of a row of `cols` elements the first `heads` times d are rotated, in pairs i and i + d / 2 of a
+ * head, by the angles of the row's position; the others are copied. Row r has position
+ * first + r % time. The table is [positions][2][d / 2]: cosines, then sines. d is even. */
+typedef struct gsi_rotary {
+    const float *table;
+    size_t heads, d, cols, time, first;
+    bool inverse; /* by the negative angles: backward */
+} gsi_rotary;
+/* Rows [row, row + rows) of x and y, which are whole arrays. */
+typedef uint32_t gsi_rotary_fn(gsi_out y, gsi_in x, const gsi_rotary *how, size_t row, size_t rows);
 
 /* ---- batch normalisation: [rows][channels], the view of NHWC data ---- */
 
@@ -193,6 +212,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(copy, unary)                                    \
     X(relu, unary)                                    \
     X(gelu, unary)                                    \
+    X(silu, unary)                                    \
     X(exp, unary)                                     \
     X(log, unary)                                     \
     X(tanh, unary)                                    \
@@ -200,6 +220,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(sigmoid, unary)                                 \
     X(relu_backward, unary_backward)                  \
     X(gelu_backward, unary_backward)                  \
+    X(silu_backward, unary_backward)                  \
     X(add, binary)                                    \
     X(mul, binary)                                    \
     X(add_row, broadcast)                             \
@@ -207,6 +228,9 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(colsum, colsum)                                 \
     X(layernorm, layernorm)                           \
     X(layernorm_backward, layernorm_backward)         \
+    X(rmsnorm, rmsnorm)                               \
+    X(rmsnorm_backward, rmsnorm_backward)             \
+    X(rotary, rotary)                                 \
     X(softmax, softmax)                               \
     X(softmax_backward, softmax_backward)             \
     X(attend, attend)                                 \
