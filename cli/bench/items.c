@@ -31,12 +31,13 @@ static bool fits(const gs_data_info *info, const bench_item *item)
 static int open_set(bench_items *x, const char *name, size_t n, bench_item *item)
 {
     gs_error error = {0};
+    const bool scaled = item->any_classes; /* a folder of pictures, of any size */
     const gs_data_config config = {.size = sizeof config,
                                    .name = name,
                                    .root = ".",
                                    .time = item->time,
-                                   .height = item->height,
-                                   .width = item->width};
+                                   .height = scaled ? item->height : 0,
+                                   .width = scaled ? item->width : 0};
     char what[96] = "tokens";
     gs_status status = gs_data_open(&x->data, &config, NULL, &error);
     if (status != GS_OK)
