@@ -43,8 +43,8 @@ for model in mlp cnn resnet; do
     check "train $model" "$gs" train --model $model $size --data "$images" --lr 0.01 $small \
         --checkpoint "$tmp/$model" --log "$tmp/$model.jsonl"
 done
-check "train resnet18" "$gs" train --model resnet18 --data "$images" --steps 4 --lr 0.001 $small --checkpoint "$tmp/resnet18" \
-    --log "$tmp/resnet18.jsonl"
+check "train resnet18" "$gs" train --model resnet18 --data "$images" --steps 4 --lr 0.001 --precision bf16 $small \
+    --checkpoint "$tmp/resnet18" --log "$tmp/resnet18.jsonl"
 check "train fcn" "$gs" train --model fcn --filters 4 --steps 4 $small --checkpoint "$tmp/fcn"
 cat src/base/*.c >"$tmp/text"
 check "train gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 --data "$tmp/text" \
@@ -184,7 +184,7 @@ check "parts of a gpt for a cnn" says 2 "--mlp is not an option of --model cnn" 
     train --model cnn --mlp swiglu --data "$images" $small
 check "resume with other parts" says 2 \
     "--positions learned does not go with llama/step-00000060.safetensors, which has rotary: begin a new run for that" \
-    train --resume --checkpoint "$tmp/llama" --positions learned --steps 70
+    train --resume --checkpoint "$tmp/llama" --log "$tmp/llama.jsonl" --positions learned --steps 70
 check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
     train --model cnn --data "$images" $small --init "$tmp/none"
 check "export to where nothing can be" says 2 "none/x cannot be made: No such file or directory" \
