@@ -199,21 +199,21 @@ GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
  * kv_heads * d], heads a multiple of kv_heads. k and v NULL: q holds all three, side by side. */
 GS_API gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
                                       size_t heads, size_t kv_heads);
-/* Keys and values of the n tokens before, of one layer: [kv_heads, room, d] each, of one type, in the
- * caller's memory. */
+/* Keys and values of the n tokens before, of one layer: [kv_heads, room, d] each, of one type, in
+ * the caller's memory. */
 typedef struct gs_kv {
     void *k, *v;
     gs_dtype dtype;
     size_t room, n;
 } gs_kv;
-/* gs_attention_grouped of a text whose last t tokens, q [1, t, heads * d], follow those of kv: their
- * part of the result, to the same bits. Their keys and values are written behind kv's; n stays, for
- * the caller to move. The dtype of kv is that of products. Not in training. */
+/* gs_attention_grouped of a text whose last t tokens, q [1, t, heads * d], follow those of kv:
+ * their part of the result, to the same bits. Their keys and values are written behind kv's; n
+ * stays, for the caller to move. The dtype of kv is that of products. Not in training. */
 GS_API gs_value *gs_attention_next(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
                                    size_t heads, size_t kv_heads, const gs_kv *kv);
-/* Rotary embedding (Su et al. 2021), as Llama has it: in each of the first `heads` heads of d columns
- * of x [batch, t, ...] the pairs i and i + d / 2 are rotated by the angles of their token, the
- * first one's being those of position `first` of the table. What is behind the heads is copied.
+/* Rotary embedding (Su et al. 2021), as Llama has it: in each of the first `heads` heads of d
+ * columns of x [batch, t, ...] the pairs i and i + d / 2 are rotated by the angles of their token,
+ * the first one's being those of position `first` of the table. What is behind them is copied.
  * gs_rotary_fill makes a table [positions, d], the same on every machine, to be borrowed for the
  * step: angles position * theta^(-2 i / d), d even, theta at least 1. */
 GS_API gs_value *gs_rotary(gs_tape *tape, gs_value *x, size_t heads, size_t d, const float *table,

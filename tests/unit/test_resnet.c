@@ -7,8 +7,8 @@
  *     f16, O1     as far as PyTorch's bf16
  *
  * In f32 that holds for every weight; an error that happens to be small for one counts as a quarter
- * of the largest of all. In half types a rounding may turn a relu on or off, and a batchnorm over 16
- * numbers makes much of that: the root mean square over all weights is compared.
+ * of the largest of all. In half types a rounding may turn a relu on or off, and a batchnorm over
+ * 16 numbers makes much of that: the root mean square over all weights is compared.
  * Measured (GS_SHOW=1): 2.3, 0.9 and 0.4. */
 #include "test.h"
 
