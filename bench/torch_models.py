@@ -69,6 +69,39 @@ def cnn(batch, _):
     return net.to(memory_format=torch.channels_last), images, torch.randint(10, (batch,))
 
 
+def resnet18(batch, _):
+    """As torchvision builds it, without needing the package."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, channels, width, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(width)
+            self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(width)
+            self.relu = nn.ReLU(inplace=True)
+            self.downsample = None
+            if stride != 1 or channels != width:
+                self.downsample = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False),
+                                                nn.BatchNorm2d(width))
+
+        def forward(self, x):
+            y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+            return self.relu(y + (self.downsample(x) if self.downsample else x))
+
+    parts = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+             nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for width in 64, 128, 256, 512:
+        parts += [Block(channels, width, 1 if width == 64 else 2), Block(width, width, 1)]
+        channels = width
+    net = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 200))
+    images = torch.randn(batch, 3, 64, 64).to(memory_format=torch.channels_last)
+    return net.to(memory_format=torch.channels_last), images, torch.randint(200, (batch,))
+
+
 def mlp(batch, _):
     import torch
     from torch import nn
@@ -83,6 +116,7 @@ MODELS = {
     "gpt-mini-2048": Model("gpt-mini", gpt(128, 6, 6, 384), 1, 2048),
     "gpt2": Model("gpt2", gpt(50257, 12, 12, 768), 4, 256),
     "cnn": Model("cnn", cnn, 64, 0),
+    "resnet18": Model("resnet18", resnet18, 32, 0),
     "mlp": Model("mlp", mlp, 64, 0),
 }
 

@@ -99,9 +99,15 @@ typedef struct bench_items {
     gs_loader *loader;
 } bench_items;
 
-/* n items of `time` tokens each, of *words; time 0: images. data NULL: drawn; else a name that
- * gs_data_open knows, and *words becomes its own. CLI_GO, or an error was printed. */
-int bench_items_open(bench_items *x, const char *data, size_t n, size_t time, size_t *words);
+/* What an item is: `time` tokens of `classes` words; time 0: an image. */
+typedef struct bench_item {
+    size_t time, height, width, channels, classes;
+    bool any_classes; /* the model takes as many as the data have; words are so always */
+} bench_item;
+
+/* n items. data NULL: drawn; else a name that gs_data_open knows, and the classes become its own
+ * where they may. CLI_GO, or an error was printed. */
+int bench_items_open(bench_items *x, const char *data, size_t n, bench_item *item);
 gs_status bench_items_next(bench_items *x, gs_error *error);
 void bench_items_free(bench_items *x);
 

@@ -19,8 +19,8 @@
 static const struct {
     const char *name;
     gs_gpt_config gpt;
-} models[] = {{"gpt2", {sizeof(gs_gpt_config), 50257, 1024, 12, 12, 768, 0}},
-              {"gpt-mini", {sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0}}};
+} models[] = {{"gpt2", {.size = sizeof(gs_gpt_config), 50257, 1024, 12, 12, 768, 0}},
+              {"gpt-mini", {.size = sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0}}};
 
 typedef struct bench {
     int model;

@@ -3,51 +3,69 @@
 
 #include <stdlib.h>
 
-enum { SIDE = 28, CLASSES = 10 };
-
-static void draw(bench_items *x, size_t n, size_t time, size_t words)
+static void draw(bench_items *x, size_t n, const bench_item *item)
 {
-    const size_t rows = time ? n * time : n, pixels = time ? 0 : SIDE * SIDE;
+    const size_t time = item->time, rows = time ? n * time : n;
+    const size_t pixels = time ? 0 : item->height * item->width * item->channels;
     int32_t *ids = x->arrays[0] = cli_resize(NULL, rows * sizeof *ids);
     int32_t *targets = x->arrays[1] = cli_resize(NULL, rows * sizeof *targets);
     float *image = x->arrays[2] = cli_resize(NULL, (1 + rows * pixels) * sizeof *image);
     for (size_t i = 0; i < rows; i++) {
-        ids[i] = (int32_t)(gs_random_u32(1, i) % (words ? words : 1));
-        targets[i] = (int32_t)(gs_random_u32(2, i) % (words ? words : CLASSES));
+        ids[i] = (int32_t)(gs_random_u32(1, i) % item->classes);
+        targets[i] = (int32_t)(gs_random_u32(2, i) % item->classes);
     }
     for (size_t i = 0; i < rows * pixels; i++)
         image[i] = (float)gs_random_u32(3, i) * 0x1p-31f - 1;
     x->batch = (gs_batch){n, time, image, ids, targets};
 }
 
-static int open_set(bench_items *x, const char *name, size_t n, size_t time, size_t *words)
+static bool fits(const gs_data_info *info, const bench_item *item)
+{
+    if (item->time)
+        return info->task == GS_TASK_TOKENS;
+    return info->task == GS_TASK_CLASSES && info->height == item->height &&
+           info->width == item->width && info->channels == item->channels &&
+           (item->any_classes || info->classes == item->classes);
+}
+
+static int open_set(bench_items *x, const char *name, size_t n, bench_item *item)
 {
     gs_error error = {0};
-    const gs_data_config config = {.size = sizeof config, .name = name, .root = ".", .time = time};
+    const bool scaled = item->any_classes; /* a folder of pictures, of any size */
+    const gs_data_config config = {.size = sizeof config,
+                                   .name = name,
+                                   .root = ".",
+                                   .time = item->time,
+                                   .height = scaled ? item->height : 0,
+                                   .width = scaled ? item->width : 0};
+    char what[96] = "tokens";
     gs_status status = gs_data_open(&x->data, &config, NULL, &error);
     if (status != GS_OK)
         return cli_fail("--data: %s", error.text[0] ? error.text : gs_status_meaning(status));
     const gs_data_info *info = gs_data_get_info(x->data);
-    const bool images = info->task == GS_TASK_CLASSES && info->height == SIDE &&
-                        info->width == SIDE && info->channels == 1 && info->classes == CLASSES;
-    if (time ? info->task != GS_TASK_TOKENS : !images)
-        return cli_fail("--data %.100s does not go with this model, which learns %s", name,
-                        time ? "tokens" : "10 classes of images of 28 x 28 x 1");
+    if (!item->time && item->any_classes)
+        snprintf(what, sizeof what, "classes of images of %zu x %zu x %zu", item->height,
+                 item->width, item->channels);
+    else if (!item->time)
+        snprintf(what, sizeof what, "%zu classes of images of %zu x %zu x %zu", item->classes,
+                 item->height, item->width, item->channels);
+    if (!fits(info, item))
+        return cli_fail("--data %.100s does not go with this model, which learns %s", name, what);
     if (info->items[GS_SPLIT_TRAIN] < n)
         return cli_fail("--data %.100s has %llu items, and a batch is %zu", name,
                         (unsigned long long)info->items[GS_SPLIT_TRAIN], n);
-    *words = info->classes;
+    item->classes = info->classes;
     const gs_loader_config how = {.size = sizeof how, .batch = n, .seed = 1, .shuffle = 1};
     status = gs_loader_create(&x->loader, x->data, &how, NULL, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
-int bench_items_open(bench_items *x, const char *data, size_t n, size_t time, size_t *words)
+int bench_items_open(bench_items *x, const char *data, size_t n, bench_item *item)
 {
     *x = (bench_items){.n = n};
     if (data)
-        return open_set(x, data, n, time, words);
-    draw(x, n, time, *words);
+        return open_set(x, data, n, item);
+    draw(x, n, item);
     return CLI_GO;
 }
 

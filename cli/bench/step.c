@@ -18,19 +18,31 @@
 
 /* ---- models ---- */
 
-typedef enum model_kind { MODEL_GPT, MODEL_MLP, MODEL_CNN } model_kind;
+typedef enum model_kind { MODEL_GPT, MODEL_MLP, MODEL_CNN, MODEL_RESNET } model_kind;
 
 static const struct {
     const char *name;
     model_kind kind;
     gs_gpt_config gpt; /* context is the default of --time */
+    bench_item image;
     size_t batch;
     const char *items;
 } models[] = {
-    {"gpt-mini", MODEL_GPT, {sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0}, 4, "tokens"},
-    {"gpt2", MODEL_GPT, {sizeof(gs_gpt_config), 50257, 256, 12, 12, 768, 0}, 4, "tokens"},
-    {"mlp", MODEL_MLP, {0}, 64, "images"},
-    {"cnn", MODEL_CNN, {0}, 64, "images"},
+    {"gpt-mini",
+     MODEL_GPT,
+     {.size = sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0},
+     {0},
+     4,
+     "tokens"},
+    {"gpt2",
+     MODEL_GPT,
+     {.size = sizeof(gs_gpt_config), 50257, 256, 12, 12, 768, 0},
+     {0},
+     4,
+     "tokens"},
+    {"mlp", MODEL_MLP, {0}, {0, 28, 28, 1, 10, false}, 64, "images"},
+    {"cnn", MODEL_CNN, {0}, {0, 28, 28, 1, 10, false}, 64, "images"},
+    {"resnet18", MODEL_RESNET, {0}, {0, 64, 64, 3, 200, true}, 32, "images"},
 };
 static const size_t mlp_sizes[] = {784, 512, 512, 10};
 static const gs_cnn_config cnn = {.size = sizeof cnn, 28, 28, 1, 10, 32, 0};
@@ -55,7 +67,7 @@ typedef struct bench {
     gs_trainer *trainer;
     gs_scaler scalers[KINDS]; /* as each step begins */
     const char *data;         /* NULL: drawn numbers */
-    size_t words;
+    bench_item item;
     bench_items items;
     double waited, all; /* seconds for the loader, and of the steps as well */
     gs_train_row fastest[KINDS];
@@ -73,14 +85,22 @@ static gs_status make_model(gs_model **out, const bench *b)
 {
     gs_gpt_config gpt = models[b->model].gpt;
     gpt.context = (size_t)b->time;
-    gpt.vocabulary = b->words;
+    gpt.vocabulary = b->item.classes;
     const gs_mlp_config mlp = {
         .size = sizeof mlp, mlp_sizes, sizeof mlp_sizes / sizeof mlp_sizes[0]};
+    const gs_resnet_config resnet = {.size = sizeof resnet,
+                                     b->item.height,
+                                     b->item.width,
+                                     b->item.channels,
+                                     b->item.classes,
+                                     18};
     switch (models[b->model].kind) {
     case MODEL_GPT:
         return gs_gpt_create(out, b->ctx, &gpt);
     case MODEL_MLP:
         return gs_mlp_create(out, b->ctx, &mlp);
+    case MODEL_RESNET:
+        return gs_resnet_create(out, b->ctx, &resnet);
     default:
         return gs_cnn_create(out, b->ctx, &cnn);
     }
@@ -451,9 +471,12 @@ static void print_json(const bench *b)
 static int run(bench *b, double seconds, bool json)
 {
     const bool gpt = models[b->model].kind == MODEL_GPT;
-    b->words = models[b->model].gpt.vocabulary;
-    const int code =
-        bench_items_open(&b->items, b->data, (size_t)b->n, gpt ? (size_t)b->time : 0, &b->words);
+    b->item = models[b->model].image;
+    if (gpt)
+        b->item = (bench_item){.time = (size_t)b->time,
+                               .classes = models[b->model].gpt.vocabulary,
+                               .any_classes = true};
+    const int code = bench_items_open(&b->items, b->data, (size_t)b->n, &b->item);
     if (code != CLI_GO)
         return code;
     const gs_status status = make_trainer(b);
@@ -483,7 +506,7 @@ int bench_step(int argc, char **argv)
     bool json = false;
     cli_machine machine = {0};
     const cli_option options[] = {
-        {"model", "gpt-mini|gpt2|mlp|cnn", "what is trained", CLI_CHOICE(&model)},
+        {"model", "gpt-mini|gpt2|mlp|cnn|resnet18", "what is trained", CLI_CHOICE(&model)},
         {"precision", "fp32|fp16|bf16", "of activations and products", CLI_CHOICE(&precision)},
         {"mode", "auto|O0|O1|O2|O3", "auto: O0 in fp32, O2 else", CLI_CHOICE(&mode)},
         {"batch", "N", "items of a step; 0: the model's own", CLI_UNSIGNED(&b.n), .max = 1 << 20},

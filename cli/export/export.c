@@ -5,6 +5,7 @@
 #include "cli/core/json.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,6 +26,49 @@ static int export_safetensors(const char *path, const use_model *u)
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
+static bool is_tied(const use_model *u) { return !u->o.head || strcmp(u->o.head, "tied") == 0; }
+
+/* The rows of a weight by its name's end: hidden units, which a default of the library may be. */
+static size_t rows_of(const use_model *u, const char *end)
+{
+    for (size_t i = 0; i < u->model->n; i++)
+        if (ends_with(u->model->entries[i].name, end))
+            return u->model->entries[i].rows;
+    return 0;
+}
+
+/* As transformers' LlamaForCausalLM.from_pretrained reads it. */
+static void llama_config(FILE *f, const void *model)
+{
+    const use_model *u = model;
+    json_writer j;
+    put_begin(&j, f, true);
+    put_object(&j, NULL);
+    put_array(&j, "architectures");
+    put_string(&j, NULL, "LlamaForCausalLM");
+    put_end(&j);
+    put_string(&j, "model_type", "llama");
+    put_u64(&j, "vocab_size", u->info->classes);
+    put_u64(&j, "max_position_embeddings", u->model->context);
+    put_u64(&j, "hidden_size", u->o.width);
+    put_u64(&j, "intermediate_size", rows_of(u, "mlp.up_proj.weight"));
+    put_u64(&j, "num_hidden_layers", u->o.layers);
+    put_u64(&j, "num_attention_heads", u->o.heads);
+    put_u64(&j, "num_key_value_heads", u->model->kv_heads);
+    put_u64(&j, "head_dim", u->model->kv_width);
+    put_string(&j, "hidden_act", "silu");
+    put_double(&j, "rms_norm_eps", 1e-5);
+    put_double(&j, "rope_theta", isnan(u->o.rope_theta) ? 10000 : u->o.rope_theta);
+    put_bool(&j, "attention_bias", false);
+    put_bool(&j, "mlp_bias", false);
+    put_double(&j, "attention_dropout", 0);
+    put_bool(&j, "tie_word_embeddings", is_tied(u));
+    put_string(&j, "torch_dtype", "float32");
+    put_null(&j, "bos_token_id");
+    put_null(&j, "eos_token_id");
+    put_end(&j);
+}
+
 /* As transformers' GPT2LMHeadModel.from_pretrained reads it. */
 static void gpt_config(FILE *f, const void *model)
 {
@@ -42,12 +86,13 @@ static void gpt_config(FILE *f, const void *model)
     put_u64(&j, "n_embd", u->o.width);
     put_u64(&j, "n_layer", u->o.layers);
     put_u64(&j, "n_head", u->o.heads);
+    put_u64(&j, "n_inner", rows_of(u, "mlp.c_fc.weight"));
     put_string(&j, "activation_function", "gelu_new");
     put_double(&j, "layer_norm_epsilon", 1e-5);
     put_double(&j, "embd_pdrop", u->o.dropout);
     put_double(&j, "resid_pdrop", u->o.dropout);
     put_double(&j, "attn_pdrop", 0);
-    put_bool(&j, "tie_word_embeddings", true);
+    put_bool(&j, "tie_word_embeddings", is_tied(u));
     put_string(&j, "torch_dtype", "float32");
     const int32_t last = u->tokenizer ? gs_tokenizer_end(u->tokenizer) : -1;
     for (int i = 0; i < 2; i++) {
@@ -124,7 +169,12 @@ static int export_folder(const char *folder, const use_model *u)
     if (code != CLI_GO)
         return code;
     snprintf(path, sizeof path, "%s/config.json", folder);
-    return html_write("", path, u->info->task == GS_TASK_TOKENS ? gpt_config : plain_config, u);
+    const bool text = u->info->task == GS_TASK_TOKENS;
+    return html_write("", path,
+                      text && train_is_gpt2(&u->o)    ? gpt_config
+                      : text && train_is_llama(&u->o) ? llama_config
+                                                      : plain_config,
+                      u);
 }
 
 /* An export is no checkpoint: written over one it would be the end of the run. */

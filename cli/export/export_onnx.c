@@ -139,6 +139,36 @@ static const char *resnet(walk *w)
     return linear(w, onnx_node(w->g, "Flatten", x, NULL));
 }
 
+/* ResNet-18 and ResNet-50: see src/train/model_resnet.c. */
+static const char *torch_block(walk *w, const char *x, bool wide, int64_t stride, bool projected)
+{
+    const char *y = conv_norm(w, x, wide ? 1 : 3, wide ? 1 : stride);
+    y = conv_norm(w, relu(w, y), 3, wide ? stride : 1);
+    if (wide)
+        y = conv_norm(w, relu(w, y), 1, 1);
+    if (projected)
+        x = conv_norm(w, x, 1, stride);
+    return relu(w, onnx_node(w->g, "Add", y, x, NULL));
+}
+
+static const char *torch_resnet(walk *w, const int blocks[4], bool wide)
+{
+    const char *x = relu(w, conv_norm(w, image(w), 7, 2));
+    onnx_ints(w->g, "kernel_shape", (const int64_t[]){3, 3}, 2);
+    onnx_ints(w->g, "strides", (const int64_t[]){2, 2}, 2);
+    onnx_ints(w->g, "pads", (const int64_t[]){1, 1, 1, 1}, 4);
+    x = onnx_node(w->g, "MaxPool", x, NULL);
+    for (int stage = 0; stage < 4; stage++)
+        for (int i = 0; i < blocks[stage]; i++)
+            x = torch_block(w, x, wide, stage > 0 && i == 0 ? 2 : 1, i == 0 && (stage > 0 || wide));
+    x = onnx_node(w->g, "GlobalAveragePool", x, NULL);
+    return linear(w, onnx_node(w->g, "Flatten", x, NULL));
+}
+
+static const char *resnet18(walk *w) { return torch_resnet(w, (const int[]){2, 2, 2, 2}, false); }
+
+static const char *resnet50(walk *w) { return torch_resnet(w, (const int[]){3, 4, 6, 3}, true); }
+
 static const char *fcn(walk *w)
 {
     const char *x = image(w);
@@ -235,8 +265,9 @@ static const char *gpt(walk *w)
         x = onnx_node(g, "Add", x, conv1d(w, gelu(w, conv1d(w, norm(w, x)))), NULL);
     }
     x = norm(w, x);
+    const char *head = w->weight < w->u->model->n ? weight(w) : wte; /* untied */
     onnx_ints(g, "perm", (const int64_t[]){1, 0}, 2);
-    return onnx_node(g, "MatMul", x, onnx_node(g, "Transpose", wte, NULL), NULL);
+    return onnx_node(g, "MatMul", x, onnx_node(g, "Transpose", head, NULL), NULL);
 }
 
 /* ---- the file ---- */
@@ -244,7 +275,8 @@ static const char *gpt(walk *w)
 static const struct {
     const char *model;
     const char *(*build)(walk *w);
-} graphs[] = {{"mlp", mlp}, {"cnn", cnn}, {"resnet", resnet}, {"fcn", fcn}, {"gpt", gpt}};
+} graphs[] = {{"mlp", mlp}, {"cnn", cnn}, {"resnet", resnet},    {"resnet18", resnet18},
+              {"fcn", fcn}, {"gpt", gpt}, {"resnet50", resnet50}};
 
 static void write_graph(FILE *f, const void *graph)
 {
@@ -259,6 +291,10 @@ int export_onnx(const char *path, const use_model *u)
     const size_t kinds = sizeof graphs / sizeof graphs[0];
     while (i < kinds && strcmp(graphs[i].model, u->kind->name) != 0)
         i++;
+    if (info->task == GS_TASK_TOKENS && !train_is_gpt2(&u->o))
+        return cli_fail("%.120s: there is an ONNX form of GPT-2 alone: leave .onnx out for weights "
+                        "and config.json",
+                        path);
     if (i == kinds)
         return cli_fail("%.120s: there is no ONNX form of %s", path, u->kind->name);
     for (size_t k = 0; k < u->model->n; k++)

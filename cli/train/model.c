@@ -1,6 +1,8 @@
 /* The models: what each is made of, and the settings with which it does well. */
 #include "cli/train/train.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +113,75 @@ static gs_status make_resnet(gs_model **out, gs_context *ctx, const gs_data_info
     return gs_cnn_create(out, ctx, &config);
 }
 
+static gs_status make_torch_resnet(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                                   size_t depth)
+{
+    const gs_resnet_config config = {
+        .size = sizeof config, data->height, data->width, data->channels, data->classes, depth};
+    return gs_resnet_create(out, ctx, &config);
+}
+
+static gs_status make_resnet18(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                               const train_options *o)
+{
+    (void)o;
+    return make_torch_resnet(out, ctx, data, 18);
+}
+
+static gs_status make_resnet50(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                               const train_options *o)
+{
+    (void)o;
+    return make_torch_resnet(out, ctx, data, 50);
+}
+
+/* ---- the parts of a gpt: the first is GPT-2's, the second Llama's ---- */
+
+static const struct part {
+    const char *option, *words[2];
+    size_t at; /* in train_options */
+} parts[] = {{"positions", {"learned", "rotary"}, offsetof(train_options, positions)},
+             {"norm", {"layer", "rms"}, offsetof(train_options, norm)},
+             {"mlp", {"gelu", "swiglu"}, offsetof(train_options, mlp)},
+             {"head", {"tied", "untied"}, offsetof(train_options, head)}};
+enum { POSITIONS, NORM, MLP, HEAD, PARTS };
+
+static const char *word_of(const train_options *o, int i)
+{
+    const char *word;
+    memcpy(&word, (const char *)o + parts[i].at, sizeof word);
+    return word;
+}
+
+static bool second(const train_options *o, int i)
+{
+    return word_of(o, i) && strcmp(word_of(o, i), parts[i].words[1]) == 0;
+}
+
+int train_check_parts(const train_options *o)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const char *word = word_of(o, i), *const *words = parts[i].words;
+        if (word && strcmp(word, words[0]) != 0 && strcmp(word, words[1]) != 0)
+            return cli_fail("--%s is %s or %s, not '%.40s'", parts[i].option, words[0], words[1],
+                            word);
+    }
+    if (!isnan(o->rope_theta) && !second(o, POSITIONS))
+        return cli_fail("--rope-theta is for --positions rotary");
+    return CLI_GO;
+}
+
+bool train_is_gpt2(const train_options *o)
+{
+    return !second(o, POSITIONS) && !second(o, NORM) && !second(o, MLP) &&
+           (o->kv_heads == CLI_AUTO || o->kv_heads == o->heads);
+}
+
+bool train_is_llama(const train_options *o)
+{
+    return second(o, POSITIONS) && second(o, NORM) && second(o, MLP);
+}
+
 static gs_status make_gpt(gs_model **out, gs_context *ctx, const gs_data_info *data,
                           const train_options *o)
 {
@@ -120,7 +191,14 @@ static gs_status make_gpt(gs_model **out, gs_context *ctx, const gs_data_info *d
                                   .layers = (size_t)o->layers,
                                   .heads = (size_t)o->heads,
                                   .width = (size_t)o->width,
-                                  .dropout = (float)o->dropout};
+                                  .dropout = (float)o->dropout,
+                                  .rotary = second(o, POSITIONS),
+                                  .rms = second(o, NORM),
+                                  .swiglu = second(o, MLP),
+                                  .untied = second(o, HEAD),
+                                  .kv_heads = o->kv_heads == CLI_AUTO ? 0 : (size_t)o->kv_heads,
+                                  .mlp_width = o->mlp_width == CLI_AUTO ? 0 : (size_t)o->mlp_width,
+                                  .theta = isnan(o->rope_theta) ? 0 : o->rope_theta};
     return gs_gpt_create(out, ctx, &config);
 }
 
@@ -160,7 +238,7 @@ const train_model train_models[] = {
     {"gpt",
      GS_TASK_TOKENS,
      "self",
-     "|layers|width|heads|context|dropout|",
+     "|layers|width|heads|context|dropout|positions|norm|mlp|head|kv-heads|mlp-width|rope-theta|",
      {.layers = 4,
       .width = 128,
       .heads = 4,
@@ -177,6 +255,18 @@ const train_model train_models[] = {
      "|filters|layers|",
      {.filters = 16, .layers = 3, .batch = 64, .lr = 5e-3, .steps = 150, .valid_items = 512},
      make_fcn},
+    {"resnet18",
+     GS_TASK_CLASSES,
+     "fashion-mnist",
+     "",
+     {.batch = 64, .lr = 1e-3, .epochs = 4, .valid_items = 10000},
+     make_resnet18},
+    {"resnet50",
+     GS_TASK_CLASSES,
+     "fashion-mnist",
+     "",
+     {.batch = 64, .lr = 1e-3, .epochs = 4, .valid_items = 10000},
+     make_resnet50},
     {0}};
 
 const train_model *train_model_of(const train_options *o, const gs_data_info *data)
@@ -211,6 +301,17 @@ void train_model_line(char *text, size_t size, const train_model *m, const gs_da
             n += (size_t)snprintf(text + n, size - n, " %s=%llu", sizes[i].name,
                                   (unsigned long long)sizes[i].value);
     }
+    for (int i = 0; i < PARTS; i++)
+        if (second(o, i))
+            n += (size_t)snprintf(text + n, size - n, " %s=%s", parts[i].option, parts[i].words[1]);
+    if (o->kv_heads != CLI_AUTO && o->kv_heads != o->heads)
+        n +=
+            (size_t)snprintf(text + n, size - n, " kv-heads=%llu", (unsigned long long)o->kv_heads);
+    if (o->mlp_width != CLI_AUTO)
+        n += (size_t)snprintf(text + n, size - n, " mlp-width=%llu",
+                              (unsigned long long)o->mlp_width);
+    if (!isnan(o->rope_theta))
+        n += (size_t)snprintf(text + n, size - n, " rope-theta=%.17g", o->rope_theta);
     if (strstr(m->options, "|hidden|"))
         n += (size_t)snprintf(text + n, size - n, " hidden=%.100s", o->hidden);
     snprintf(text + n, size - n, " %s=%zu", m->task == GS_TASK_TOKENS ? "vocabulary" : "classes",

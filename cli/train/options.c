@@ -10,6 +10,7 @@ enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
 #define NOT_GIVEN                                                                          \
     {                                                                                      \
         .layers = CLI_AUTO, .width = CLI_AUTO, .heads = CLI_AUTO, .context = CLI_AUTO,     \
+        .kv_heads = CLI_AUTO, .mlp_width = CLI_AUTO, .rope_theta = (double)NAN,            \
         .filters = CLI_AUTO, .dropout = (double)NAN, .loss_weight = 1, .lr = (double)NAN,  \
         .clip = (double)NAN, .epochs = (double)NAN, .warmup = CLI_AUTO, .steps = CLI_AUTO, \
         .batch = CLI_AUTO, .accumulate = 1, .seed = 1, .valid_every = CLI_AUTO,            \
@@ -21,8 +22,8 @@ train_options train_given = NOT_GIVEN;
 #define O (&train_given)
 
 static const cli_option job_rows[] = {
-    {"model", "auto|mlp|cnn|resnet|gpt|fcn", "what is trained; auto: what fits the data",
-     CLI_CHOICE(&O->model)},
+    {"model", "auto|mlp|cnn|resnet|gpt|fcn|resnet18|resnet50",
+     "what is trained; auto: what fits the data", CLI_CHOICE(&O->model)},
     {"data", "NAME",
      "fashion-mnist, self (the sources of gradscale), shapes, a folder (PNG and JPEG by class, "
      "images and masks, CIFAR, tokens, text), or a file: IDX, npy, npz, CSV, tokens (.bin), text; "
@@ -56,6 +57,19 @@ static const cli_option job_rows[] = {
     {"context", "N", "of gpt: tokens of an item", CLI_UNSIGNED(&O->context), .min = 1,
      .max = WIDEST},
     {"dropout", "P", "of gpt", CLI_DOUBLE(&O->dropout), .max = 0.95},
+    {"positions", "HOW", "of gpt: learned, or rotary as Llama has them; not given: learned",
+     CLI_STRING(&O->positions)},
+    {"norm", "HOW", "of gpt: layer, or rms (RMSNorm) as Llama has it; not given: layer",
+     CLI_STRING(&O->norm)},
+    {"mlp", "HOW", "of gpt: gelu, or swiglu as Llama has it; not given: gelu", CLI_STRING(&O->mlp)},
+    {"head", "HOW", "of gpt: tied to the embedding, or untied; not given: tied",
+     CLI_STRING(&O->head)},
+    {"kv-heads", "N", "of gpt: heads of keys and values, which its heads share; not given: as many",
+     CLI_UNSIGNED(&O->kv_heads), .min = 1, .max = 1024},
+    {"mlp-width", "N", "of gpt: hidden units; not given: 4 times the width, 8/3 with swiglu",
+     CLI_UNSIGNED(&O->mlp_width), .min = 1, .max = 4 * WIDEST},
+    {"rope-theta", "X", "of gpt: base of rotary positions; not given: 10000",
+     CLI_DOUBLE(&O->rope_theta), .min = 1, .max = 1e12},
     {0}};
 
 static const cli_option precision_rows[] = {

@@ -104,10 +104,20 @@ static int check_model(const train_job *j)
     const struct {
         const char *name;
         bool given;
-    } sizes[] = {{"hidden", o->hidden != NULL},     {"filters", o->filters != CLI_AUTO},
-                 {"layers", o->layers != CLI_AUTO}, {"width", o->width != CLI_AUTO},
-                 {"heads", o->heads != CLI_AUTO},   {"context", o->context != CLI_AUTO},
-                 {"dropout", !isnan(o->dropout)}};
+    } sizes[] = {{"hidden", o->hidden != NULL},
+                 {"filters", o->filters != CLI_AUTO},
+                 {"layers", o->layers != CLI_AUTO},
+                 {"width", o->width != CLI_AUTO},
+                 {"heads", o->heads != CLI_AUTO},
+                 {"context", o->context != CLI_AUTO},
+                 {"dropout", !isnan(o->dropout)},
+                 {"positions", o->positions != NULL},
+                 {"norm", o->norm != NULL},
+                 {"mlp", o->mlp != NULL},
+                 {"head", o->head != NULL},
+                 {"kv-heads", o->kv_heads != CLI_AUTO},
+                 {"mlp-width", o->mlp_width != CLI_AUTO},
+                 {"rope-theta", !isnan(o->rope_theta)}};
     if (m->task != j->info->task)
         return cli_fail("--model %s learns %s, and %.100s is %s", m->name, task_words[m->task],
                         j->info->name, task_words[j->info->task]);
@@ -117,6 +127,9 @@ static int check_model(const train_job *j)
         if (sizes[i].given && !strstr(m->options, key))
             return cli_fail("--%s is not an option of --model %s", sizes[i].name, m->name);
     }
+    const int code = train_check_parts(o);
+    if (code != CLI_GO)
+        return code;
     gs_augment augment;
     if (!train_augment(&augment, o->augment))
         return cli_fail(

@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 static const char kept[] =
-    "|model|resize|tokenizer|hidden|filters|layers|width|heads|context|precision|mode|"
+    "|model|resize|tokenizer|hidden|filters|layers|width|heads|context|positions|norm|mlp|"
+    "head|kv-heads|mlp-width|rope-theta|precision|mode|"
     "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
 static const char told[] = "|data|labels|augment|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
                            "compress|";

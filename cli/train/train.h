@@ -36,6 +36,9 @@ typedef struct train_options {
     const char *resize, *tokenizer;
     uint64_t layers, width, heads, context, filters;
     double dropout;
+    const char *positions, *norm, *mlp, *head; /* of gpt; NULL: as GPT-2 has it */
+    uint64_t kv_heads, mlp_width;
+    double rope_theta;
 
     int precision, mode, wgrad; /* mode 0: auto, else gs_mode + 1; wgrad 1: f32 */
     const char *scaler, *on_overflow;
@@ -127,6 +130,11 @@ const train_model *train_model_of(const train_options *o, const gs_data_info *da
 /* "cnn 28x28x1 filters=16 classes=10": two models with one line have the same weights. */
 void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,
                       const train_options *o);
+/* Whether a gpt is GPT-2, its head tied or not; a Llama. It may be neither: a mixture of them. */
+bool train_is_gpt2(const train_options *o);
+bool train_is_llama(const train_options *o);
+/* Whether one of the words of the gpt's parts is none that there is: an error was printed. */
+int train_check_parts(const train_options *o);
 /* Of --augment, "crop:4,flip,cutout:8,color:0.2"; NULL: none. False: it is no such list. */
 bool train_augment(gs_augment *out, const char *list);
 /* Of --quantize. */

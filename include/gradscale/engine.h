@@ -65,11 +65,14 @@ typedef enum gs_mode { GS_O0, GS_O1, GS_O2, GS_O3, GS_MODE_COUNT } gs_mode;
     X(mul, WIDEST)        \
     X(relu, AS_IS)        \
     X(gelu, AS_IS)        \
+    X(silu, AS_IS)        \
+    X(rotary, AS_IS)      \
     X(dropout, AS_IS)     \
     X(fake_quant, AS_IS)  \
     X(max_pool, AS_IS)    \
     X(avg_pool, AS_IS)    \
     X(layernorm, F32)     \
+    X(rmsnorm, F32)       \
     X(batchnorm, F32)     \
     X(softmax, F32)       \
     X(cross_entropy, F32) \
@@ -222,17 +225,30 @@ GS_API gs_value *gs_conv2d(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b,
                            size_t stride, size_t pad);
 /* qkv [batch, t, 3 * heads * d] -> [batch, t, heads * d]: causal, scaled by 1 / sqrt(d) */
 GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
-/* Keys and values of the n tokens before, of one layer: [heads, room, d] each, of one type, in the
- * caller's memory. */
+/* The same where groups of heads share keys and values: q [batch, t, heads * d], k and v [batch, t,
+ * kv_heads * d], heads a multiple of kv_heads. k and v NULL: q holds all three, side by side. */
+GS_API gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
+                                      size_t heads, size_t kv_heads);
+/* Keys and values of the n tokens before, of one layer: [kv_heads, room, d] each, of one type, in
+ * the caller's memory. */
 typedef struct gs_kv {
     void *k, *v;
     gs_dtype dtype;
     size_t room, n;
 } gs_kv;
-/* gs_attention of a text whose last t tokens, qkv [1, t, 3 * heads * d], follow those of kv: their
- * part of the result, to the same bits. Their keys and values are written behind kv's; n stays, for
- * the caller to move. The dtype of kv is that of products. Not in training. */
-GS_API gs_value *gs_attention_next(gs_tape *tape, gs_value *qkv, size_t heads, const gs_kv *kv);
+/* gs_attention_grouped of a text whose last t tokens, q [1, t, heads * d], follow those of kv:
+ * their part of the result, to the same bits. Their keys and values are written behind kv's; n
+ * stays, for the caller to move. The dtype of kv is that of products. Not in training. */
+GS_API gs_value *gs_attention_next(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
+                                   size_t heads, size_t kv_heads, const gs_kv *kv);
+/* Rotary embedding (Su et al. 2021), as Llama has it: in each of the first `heads` heads of d
+ * columns of x [batch, t, ...] the pairs i and i + d / 2 are rotated by the angles of their token,
+ * the first one's being those of position `first` of the table. What is behind them is copied.
+ * gs_rotary_fill makes a table [positions, d], the same on every machine, to be borrowed for the
+ * step: angles position * theta^(-2 i / d), d even, theta at least 1. */
+GS_API gs_value *gs_rotary(gs_tape *tape, gs_value *x, size_t heads, size_t d, const float *table,
+                           size_t first);
+GS_API void gs_rotary_fill(float *table, size_t positions, size_t d, double theta);
 /* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c]. ids are borrowed for the step. */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
 
@@ -250,6 +266,7 @@ GS_API gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_relu(gs_tape *tape, gs_value *x);
 GS_API gs_value *gs_gelu(gs_tape *tape, gs_value *x); /* the form with tanh, as GPT-2 has it */
+GS_API gs_value *gs_silu(gs_tape *tape, gs_value *x); /* x sigmoid(x) */
 /* An element is 0 with probability p, 0 <= p < 1, and else x / (1 - p). */
 GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
 /* Rounded to integers of 2 to 16 bits (8: INT8) that stand for -amax to amax, or 0 to amax, and
@@ -258,13 +275,19 @@ GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
 GS_API gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
                                int narrow);
 
-/* [images, h, w, c] -> [images, h', w', c]: windows inside the image, of at most 15 by 15, or 255
- * by 255 for means. */
-GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+/* [images, h, w, c] -> [images, h', w', c]: windows of at most 15 by 15, or 255 by 255 for means.
+ * pad, at most half of the kernel: the windows of max_pool reach that far over the edges, where
+ * there is nothing. */
+GS_API gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride, size_t pad);
 GS_API gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride);
+/* [images, h, w, c] -> [images, 1, 1, c]: the mean over each image, of any size. */
+GS_API gs_value *gs_global_avg_pool(gs_tape *tape, gs_value *x);
 
 /* Over the last axis; gamma and beta [c]. */
 GS_API gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta);
+
+/* Over the last axis: x / sqrt(mean of x^2 + 1e-5) gamma, gamma [c]. */
+GS_API gs_value *gs_rmsnorm(gs_tape *tape, gs_value *x, gs_value *gamma);
 
 /* Over all but the last axis. mean[c] and var[c] are the running statistics, the caller's; a
  * training step moves them by `momentum`. */

@@ -119,6 +119,16 @@ typedef struct gs_cnn_config {
 } gs_cnn_config;
 GS_API gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config);
 
+/* ResNet-18 or ResNet-50 (He et al. 2015), as torchvision builds and names them: a convolution 7x7
+ * and max pooling, each of which halves the image, four stages of residual blocks, an average over
+ * the image, a linear layer. Images x [n, height, width, channels] of any size. */
+typedef struct gs_resnet_config {
+    size_t size; /* sizeof(gs_resnet_config) */
+    size_t height, width, channels, classes;
+    size_t depth; /* 18 or 50 */
+} gs_resnet_config;
+GS_API gs_status gs_resnet_create(gs_model **out, gs_context *ctx, const gs_resnet_config *config);
+
 /* A class for every pixel of images x [n, height, width, channels]: convolutions 3x3 with bias and
  * relu, `layers` of them with `filters` each, and a last one to the classes. */
 typedef struct gs_fcn_config {
@@ -129,11 +139,21 @@ typedef struct gs_fcn_config {
 GS_API gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config);
 
 /* GPT-2 (Radford et al. 2019), its head tied to the embedding. Weights are named as GPT-2's, and
- * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes. */
+ * matrices are [out, in], as nn.Linear has them: GPT-2's own files hold the transposes.
+ *
+ * With rotary, rms and swiglu together it is a Llama (Touvron et al. 2023): its weights have the
+ * names of Hugging Face's LlamaForCausalLM, and there are no biases. */
 typedef struct gs_gpt_config {
     size_t size; /* sizeof(gs_gpt_config) */
     size_t vocabulary, context, layers, heads, width;
     float dropout;
+    int rotary;       /* positions by rotation of queries and keys, instead of a learned table */
+    int rms;          /* RMSNorm, instead of LayerNorm */
+    int swiglu;       /* silu(gate(x)) up(x), instead of gelu */
+    int untied;       /* the head has a matrix of its own */
+    size_t kv_heads;  /* heads of keys and values, which divide the heads; 0: as many */
+    size_t mlp_width; /* hidden units; 0: 4 width, with swiglu 8/3 width, up to a multiple of 32 */
+    double theta;     /* of rotary, at least 1; 0: 10000 */
 } gs_gpt_config;
 GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config);
 

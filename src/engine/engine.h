@@ -148,6 +148,11 @@ gs_value *gsi_operand(gs_tape *t, gs_op op, gs_value *x);
 /* The type that the class of `op` gives its result, of operands of types a and b. */
 gs_dtype gsi_result_type(const gs_tape *t, gs_op op, gs_dtype a, gs_dtype b);
 
+/* Casts in = {q, k, v}, or {qkv, NULL, NULL}, as attention reads them. Returns the width of its
+ * result, heads * d; 0: they do not fit, and the tape has failed. */
+size_t gsi_attention_width(gs_tape *t, gs_value *in[3], size_t heads, size_t kv_heads,
+                           const char *name);
+
 /* ---- quantisation ---- */
 
 /* The operands of a product as integers. */

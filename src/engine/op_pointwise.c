@@ -1,9 +1,9 @@
-/* add, mul, relu, gelu: element by element. */
+/* add, mul, relu, gelu, silu: element by element. */
 #include "engine/engine.h"
 
 #include <string.h>
 
-/* ---- relu and gelu ---- */
+/* ---- relu, gelu and silu ---- */
 
 typedef struct unary {
     gsi_unary_fn *forward;
@@ -60,6 +60,13 @@ gs_value *gs_gelu(gs_tape *tape, gs_value *x)
 }
 
 void gsi_gelu_backward(gs_tape *t, gsi_op *op) { unary_backward(t, op, t->rows->gelu_backward); }
+
+gs_value *gs_silu(gs_tape *tape, gs_value *x)
+{
+    return unary_op(tape, GS_OP_silu, x, tape->rows->silu);
+}
+
+void gsi_silu_backward(gs_tape *t, gsi_op *op) { unary_backward(t, op, t->rows->silu_backward); }
 
 /* ---- add and mul: b may be a suffix of a's shape, repeated over rows ---- */
 

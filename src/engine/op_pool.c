@@ -1,4 +1,4 @@
-/* max_pool and avg_pool: windows of images [images, h, w, c]. */
+/* max_pool, avg_pool and global_avg_pool: windows of images [images, h, w, c]. */
 #include "engine/engine.h"
 
 typedef struct pool_op {
@@ -28,23 +28,19 @@ static uint32_t pool_chunk(void *arg, size_t first, size_t count, gsi_counts *co
                        : l->k->avgpool(y, l->x, l->how, first, count);
 }
 
-static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t stride)
+/* Windows of kh x kw, x being images. */
+static gs_value *run_pool(gs_tape *t, gs_op kind, gs_value *x, size_t kh, size_t kw, size_t stride,
+                          size_t pad)
 {
-    char shape[96];
-    if (!gsi_readable(t, kind, x))
-        return &t->poison.value;
-    const size_t most = kind == GS_OP_max_pool ? 15 : 255;
-    if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || x->shape[1] < kernel ||
-        x->shape[2] < kernel)
-        return gs_tape_fail(t, GS_ESIZE, "%s: x is %s, the kernel %zu and the stride %zu",
-                            gs_op_name(kind), gsi_shape(shape, x), kernel, stride);
     const gsi_pool2d how = {.height = x->shape[1],
                             .width = x->shape[2],
                             .channels = x->shape[3],
-                            .out_height = 1 + (x->shape[1] - kernel) / stride,
-                            .out_width = 1 + (x->shape[2] - kernel) / stride,
-                            .size = kernel,
-                            .stride = stride};
+                            .out_height = 1 + (x->shape[1] + 2 * pad - kh) / stride,
+                            .out_width = 1 + (x->shape[2] + 2 * pad - kw) / stride,
+                            .kh = kh,
+                            .kw = kw,
+                            .stride = stride,
+                            .pad = pad};
     gs_value *y = gsi_value(
         t, x->dtype, 4, (const size_t[]){x->shape[0], how.out_height, how.out_width, x->shape[3]});
     if (gsi_poisoned(y))
@@ -76,16 +72,39 @@ static void pool_backward(gs_tape *t, gsi_op *record)
     gsi_stage_end(t, x, &to);
 }
 
-gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride)
+static gs_value *pool(gs_tape *t, gs_op kind, gs_value *x, size_t kernel, size_t stride, size_t pad)
 {
-    return pool(tape, GS_OP_max_pool, x, kernel, stride);
+    char shape[96];
+    if (!gsi_readable(t, kind, x))
+        return &t->poison.value;
+    const size_t most = kind == GS_OP_max_pool ? 15 : 255;
+    if (x->rank != 4 || kernel == 0 || kernel > most || stride == 0 || pad > kernel / 2 ||
+        x->shape[1] + 2 * pad < kernel || x->shape[2] + 2 * pad < kernel)
+        return gs_tape_fail(t, GS_ESIZE, "%s: x is %s, the kernel %zu, the stride %zu, the pad %zu",
+                            gs_op_name(kind), gsi_shape(shape, x), kernel, stride, pad);
+    return run_pool(t, kind, x, kernel, kernel, stride, pad);
+}
+
+gs_value *gs_max_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride, size_t pad)
+{
+    return pool(tape, GS_OP_max_pool, x, kernel, stride, pad);
 }
 
 void gsi_max_pool_backward(gs_tape *t, gsi_op *op) { pool_backward(t, op); }
 
 gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t stride)
 {
-    return pool(tape, GS_OP_avg_pool, x, kernel, stride);
+    return pool(tape, GS_OP_avg_pool, x, kernel, stride, 0);
+}
+
+gs_value *gs_global_avg_pool(gs_tape *tape, gs_value *x)
+{
+    char shape[96];
+    if (!gsi_readable(tape, GS_OP_avg_pool, x))
+        return &tape->poison.value;
+    if (x->rank != 4)
+        return gs_tape_fail(tape, GS_ESIZE, "global_avg_pool: x is %s", gsi_shape(shape, x));
+    return run_pool(tape, GS_OP_avg_pool, x, x->shape[1], x->shape[2], 1, 0);
 }
 
 void gsi_avg_pool_backward(gs_tape *t, gsi_op *op) { pool_backward(t, op); }

@@ -7,7 +7,8 @@
  *     [out, in]                 GPT-2's Conv1D [in, out], where the file has them so
  *
  * A GPT's file says by the shape of its c_attn, which is never square, whether its matrices are
- * transposed. Names are PyTorch's; the published files of GPT-2 leave "transformer." out. */
+ * transposed. Names are PyTorch's; files of models without a head, and the published ones of GPT-2,
+ * leave "transformer." or "model." out. */
 #include "train/layout.h"
 
 #include <stdio.h>
@@ -75,13 +76,15 @@ static void layout_in(float *out, const float *in, const gsi_weights_file *f, si
 
 static size_t find(const gsi_weights_file *f, const char *name)
 {
-    static const char prefix[] = "transformer.";
+    static const char *const prefixes[] = {"transformer.", "model."};
     const size_t n = gs_source_count(f->source);
-    const bool has = strncmp(name, prefix, sizeof prefix - 1) == 0;
-    for (int bare = 0; bare <= has; bare++)
+    size_t skip = 0;
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            skip = strlen(prefixes[i]);
+    for (int bare = 0; bare <= (skip > 0); bare++)
         for (size_t i = 0; i < n; i++)
-            if (strcmp(gs_source_entry(f->source, i)->name,
-                       bare ? name + sizeof prefix - 1 : name) == 0)
+            if (strcmp(gs_source_entry(f->source, i)->name, bare ? name + skip : name) == 0)
                 return i;
     return SIZE_MAX;
 }

@@ -37,7 +37,7 @@ static gs_value *conv_norm(walk *a, gs_value *x, size_t kernel, size_t stride)
 static gs_value *plain(walk *a, gs_value *x)
 {
     for (int i = 0; i < STAGES; i++)
-        x = gs_max_pool(a->t, gs_relu(a->t, conv_norm(a, x, KERNEL, 1)), 2, 2);
+        x = gs_max_pool(a->t, gs_relu(a->t, conv_norm(a, x, KERNEL, 1)), 2, 2, 0);
     return x;
 }
 

@@ -104,6 +104,8 @@ static struct trial {
     gsi_dropout dropout;
     gsi_quant quant;
     gsi_pool2d pool;
+    gsi_rotary rotary;
+    size_t lines;
     size_t images;
 } t;
 
@@ -304,6 +306,59 @@ static uint32_t call_layernorm_backward(any_fn *fn, int s)
 {
     return ((gsi_layernorm_backward_fn *)fn)(out(dst, s), at(5, s), at(6, s), in(0, s), in(1, s),
                                              at(3, s), at(4, s), in(2, s), t.rows, t.cols);
+}
+
+static void setup_rmsnorm(void)
+{
+    source(0, t.rows * t.cols);
+    source(1, t.cols);
+    wanted(2, t.rows, GS_F32);
+    dst = over(3, 0, t.rows * t.cols);
+}
+
+static uint32_t call_rmsnorm(any_fn *fn, int s)
+{
+    return ((gsi_rmsnorm_fn *)fn)(out(dst, s), at(2, s), in(0, s), in(1, s), t.rows, t.cols, 1e-5f);
+}
+
+static void setup_rmsnorm_backward(void)
+{
+    source(0, t.rows * t.cols);
+    source(1, t.rows * t.cols);
+    source(2, t.cols);
+    given(3, t.rows, GS_F32, t.kind);
+    given(4, t.cols, GS_F32, TAME);
+    dst = over(5, (int)below(2), t.rows * t.cols);
+}
+
+static uint32_t call_rmsnorm_backward(any_fn *fn, int s)
+{
+    return ((gsi_rmsnorm_backward_fn *)fn)(out(dst, s), at(4, s), in(0, s), in(1, s), at(3, s),
+                                           in(2, s), t.rows, t.cols);
+}
+
+/* Heads of up to 140 columns, and some behind them. */
+static void setup_rotary(void)
+{
+    gsi_rotary *r = &t.rotary;
+    *r = (gsi_rotary){.heads = 1 + below(3), .d = 2 * (1 + t.n % 70), .time = 1 + below(4)};
+    r->first = below(3);
+    r->inverse = below(2);
+    r->cols = r->heads * r->d + below(40);
+    if (t.fixed)
+        *r = (gsi_rotary){.heads = 12, .d = 64, .time = 16, .cols = 12 * 64};
+    t.lines = t.fixed ? 16 : below(6);
+    t.first = t.fixed ? 0 : below(3);
+    source(0, (t.first + t.lines) * r->cols);
+    given(1, (r->first + r->time) * r->d, GS_F32, t.kind);
+    dst = over(2, 0, (t.first + t.lines) * r->cols);
+}
+
+static uint32_t call_rotary(any_fn *fn, int s)
+{
+    gsi_rotary how = t.rotary;
+    how.table = at(1, s);
+    return ((gsi_rotary_fn *)fn)(out(dst, s), in(0, s), &how, t.first, t.lines);
 }
 
 static void setup_softmax(void)
@@ -570,18 +625,19 @@ static void any_pool(void)
 {
     gsi_pool2d *p = &t.pool;
     p->channels = 1 + t.n % 140;
-    p->size = 1 + below(3);
+    p->kh = 1 + below(3);
+    p->kw = 1 + below(3);
     p->stride = 1 + below(3);
-    p->pad = below((uint32_t)p->size / 2 + 1);
-    p->height = p->size + below(6);
-    p->width = p->size + below(6);
+    p->pad = below((uint32_t)(p->kh < p->kw ? p->kh : p->kw) / 2 + 1);
+    p->height = p->kh + below(6);
+    p->width = p->kw + below(6);
     t.images = 1 + below(2);
     if (t.fixed) {
-        *p = (gsi_pool2d){.height = 32, .width = 32, .channels = 64, .size = 2, .stride = 2};
+        *p = (gsi_pool2d){.height = 32, .width = 32, .channels = 64, .kh = 2, .kw = 2, .stride = 2};
         t.images = 1;
     }
-    p->out_height = 1 + (p->height + 2 * p->pad - p->size) / p->stride;
-    p->out_width = 1 + (p->width + 2 * p->pad - p->size) / p->stride;
+    p->out_height = 1 + (p->height + 2 * p->pad - p->kh) / p->stride;
+    p->out_width = 1 + (p->width + 2 * p->pad - p->kw) / p->stride;
 }
 
 static size_t in_size(void) { return t.images * t.pool.height * t.pool.width * t.pool.channels; }
@@ -616,7 +672,7 @@ static void setup_maxpool_backward(void)
     setup_avgpool_backward();
     bytes(2, out_size());
     for (size_t i = 0; i < out_size(); i++)
-        ((uint8_t *)at(2, WANT))[i] = (uint8_t)below((uint32_t)(t.pool.size * t.pool.size));
+        ((uint8_t *)at(2, WANT))[i] = (uint8_t)below((uint32_t)(t.pool.kh * t.pool.kw));
     twin(2);
 }
 

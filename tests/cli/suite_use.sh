@@ -43,10 +43,17 @@ for model in mlp cnn resnet; do
     check "train $model" "$gs" train --model $model $size --data "$images" --lr 0.01 $small \
         --checkpoint "$tmp/$model" --log "$tmp/$model.jsonl"
 done
+check "train resnet18" "$gs" train --model resnet18 --data "$images" --steps 4 --lr 0.001 --precision bf16 $small \
+    --checkpoint "$tmp/resnet18" --log "$tmp/resnet18.jsonl"
 check "train fcn" "$gs" train --model fcn --filters 4 --steps 4 $small --checkpoint "$tmp/fcn"
 cat src/base/*.c >"$tmp/text"
 check "train gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 --data "$tmp/text" \
     --steps 60 --precision bf16 $small --checkpoint "$tmp/gpt" --log "$tmp/gpt.jsonl"
+llama="--model gpt --layers 2 --width 32 --heads 4 --kv-heads 2 --positions rotary --norm rms --mlp swiglu --head untied"
+check "train llama" "$gs" train $llama --context 64 --data "$tmp/text" --steps 60 --precision bf16 $small \
+    --checkpoint "$tmp/llama" --log "$tmp/llama.jsonl"
+check "train a mixture of gpt and llama" "$gs" train --model gpt --layers 1 --width 32 --heads 2 --norm rms --context 64 \
+    --data "$tmp/text" --steps 2 $small --checkpoint "$tmp/mixture"
 
 # ---- eval: the numbers of the validation that the run itself made ----
 
@@ -66,7 +73,7 @@ if "classes" in ours:
     assert sum(c["answers"][i] for i, c in enumerate(ours["classes"])) == round(40 * ours["accuracy"])
 ' "$tmp/out" "$best"
 }
-for model in mlp cnn resnet gpt; do
+for model in mlp cnn resnet resnet18 gpt llama; do
     check "eval $model equals its validation" equals_validation $model
 done
 check "eval fcn" run eval "$tmp/fcn" --items 64
@@ -112,6 +119,10 @@ check "the same again, whatever the threads" sh -c "
     '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 3 --threads 2 | cmp - '$tmp/first'"
 check "the same with other kernels" sh -c "
     '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 3 --cpu ref | cmp - '$tmp/first'"
+check "generate of llama" run generate "$tmp/llama" --prompt 'int ' --tokens 100 --seed 3 --threads 1
+cp "$tmp/out" "$tmp/second"
+check "whatever threads and kernels" sh -c "
+    '$gs' generate '$tmp/llama' --prompt 'int ' --tokens 100 --seed 3 --threads 2 --cpu ref | cmp - '$tmp/second'"
 check "another seed" sh -c "! '$gs' generate '$tmp/gpt' --prompt 'int ' --tokens 200 --seed 4 | cmp -s - '$tmp/first'"
 # three letters of the text itself, which a short training run does not always make valid UTF-8
 stop=$(LC_ALL=C tail -c +5 "$tmp/first" | LC_ALL=C grep -aoE '[a-z ]{3}' | sed -n 5p)
@@ -135,10 +146,20 @@ check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" gen
 
 # ---- export, and back in ----
 
-for model in mlp cnn resnet fcn gpt; do
+for model in mlp cnn resnet resnet18 fcn gpt; do
     check "export $model" run export "$tmp/$model" "$tmp/$model.onnx"
     check "export $model to a folder" run export "$tmp/$model" "$tmp/$model-out"
 done
+for model in llama mixture; do
+    check "export $model to a folder" run export "$tmp/$model" "$tmp/$model-out"
+    check "no graph of $model" says 2 \
+        "$model.onnx: there is an ONNX form of GPT-2 alone: leave .onnx out for weights and config.json" \
+        export "$tmp/$model" "$tmp/$model.onnx"
+done
+check "what is exported can be gone on with, llama" "$gs" train $llama --context 64 --data "$tmp/text" --steps 1 --lr 0 \
+    $small --init "$tmp/llama-out/model.safetensors" --checkpoint "$tmp/llama-again"
+check "with its weights" sh -c "'$gs' predict '$tmp/llama' '$tmp/text' --precision fp32 >'$tmp/a' &&
+    '$gs' predict '$tmp/llama-again' '$tmp/text' --precision fp32 | cmp - '$tmp/a'"
 check "what is exported can be gone on with" "$gs" train --model mlp --hidden 32 --data "$images" --steps 1 --lr 0 \
     $small --init "$tmp/mlp-out/model.safetensors" --checkpoint "$tmp/again"
 check "with the same weights" sh -c "
@@ -148,6 +169,22 @@ check "--init of another size" says 2 \
     "gpt-out/model.safetensors: its tensor transformer.wte.weight is [256 32], and the model's [256 64]" \
     train --model gpt --layers 2 --width 64 --heads 2 --context 64 --data "$tmp/text" $small \
     --init "$tmp/gpt-out/model.safetensors"
+check "--init of llama, of another size" says 2 \
+    "llama-out/model.safetensors: its tensor model.layers.0.self_attn.k_proj.weight is [16 32], and the model's [8 32]" \
+    train $llama --kv-heads 1 --context 64 --data "$tmp/text" $small --init "$tmp/llama-out/model.safetensors"
+check "heads that do not share" says 2 "4 heads cannot share 3 heads of keys and values" \
+    train $llama --kv-heads 3 --context 64 --data "$tmp/text" $small
+check "heads that do not turn" says 2 "rotary positions need heads of an even number of columns, not 5" \
+    train $llama --width 20 --context 64 --data "$tmp/text" $small
+check "no such positions" says 2 "--positions is learned or rotary, not 'sine'" \
+    train --model gpt --positions sine --data "$tmp/text" $small
+check "a base without rotation" says 2 "--rope-theta is for --positions rotary" \
+    train --model gpt --rope-theta 100 --data "$tmp/text" $small
+check "parts of a gpt for a cnn" says 2 "--mlp is not an option of --model cnn" \
+    train --model cnn --mlp swiglu --data "$images" $small
+check "resume with other parts" says 2 \
+    "--positions learned does not go with llama/step-00000060.safetensors, which has rotary: begin a new run for that" \
+    train --resume --checkpoint "$tmp/llama" --log "$tmp/llama.jsonl" --positions learned --steps 70
 check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
     train --model cnn --data "$images" $small --init "$tmp/none"
 check "export to where nothing can be" says 2 "none/x cannot be made: No such file or directory" \
@@ -184,7 +221,7 @@ oracle=python3
 [ -x build/oracle/bin/python ] && oracle=build/oracle/bin/python
 if $oracle -c 'import onnxruntime' 2>/dev/null; then
     check "train cnn again" "$gs" train --model cnn --filters 4 --data "$images" --steps 60 --lr 0.01 $small --checkpoint "$tmp/cnn2"
-    for model in mlp cnn2 resnet; do
+    for model in mlp cnn2 resnet resnet18; do
         "$gs" export "$tmp/$model" "$tmp/$model.onnx"
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         check "onnxruntime, $model" $oracle tests/oracle/models.py onnx "$tmp/$model.onnx" "$tmp/$model.json" "$other"
@@ -197,6 +234,16 @@ if $oracle -c 'import transformers, torch, onnxruntime' 2>/dev/null; then
     "$gs" predict "$tmp/gpt" "$tmp/short" --precision fp32 --json >"$tmp/short.json"
     check "transformers and onnxruntime, gpt" $oracle tests/oracle/models.py gpt "$tmp/gpt-out" "$tmp/gpt.onnx" \
         "$tmp/short" "$(value loss "$tmp/short.json")"
+    "$gs" predict "$tmp/llama" "$tmp/short" --precision fp32 --json >"$tmp/short.json"
+    check "transformers, llama" $oracle tests/oracle/models.py llama "$tmp/llama-out" "$tmp/short" \
+        "$(value loss "$tmp/short.json")"
+    theirs=$($oracle tests/oracle/models.py make-llama "$tmp/hf-llama" "$tmp/short" 2>/dev/null | tail -1)
+    check "--init of transformers' llama" "$gs" train $llama --mlp-width 88 --rope-theta 500000 --context 64 \
+        --data "$tmp/text" --precision fp32 --steps 1 --lr 0 $small --init "$tmp/hf-llama/model.safetensors" \
+        --checkpoint "$tmp/tuned-llama"
+    "$gs" predict "$tmp/tuned-llama" "$tmp/short" --json >"$tmp/short.json"
+    check "its loss, llama" python3 -c 'import sys; assert abs(float(sys.argv[1]) - float(sys.argv[2])) < 1e-5, sys.argv' \
+        "$theirs" "$(value loss "$tmp/short.json")"
     theirs=$($oracle tests/oracle/models.py make-gpt "$tmp/hf" "$tmp/short" 2>/dev/null | tail -1)
     check "--init of transformers' gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 \
         --data "$tmp/text" --precision fp32 --steps 1 --lr 0 $small --init "$tmp/hf/model.safetensors" --checkpoint "$tmp/tuned"
@@ -205,5 +252,22 @@ if $oracle -c 'import transformers, torch, onnxruntime' 2>/dev/null; then
         "$theirs" "$(value loss "$tmp/short.json")"
 else
     skip transformers "it is not installed (make oracle)"
+fi
+if $oracle -c 'import torchvision, torch, safetensors' 2>/dev/null; then
+    "$gs" predict "$tmp/resnet18" "$other" --precision fp32 --top 10 --json >"$tmp/resnet18.json"
+    mean=$(sed -n '/"mean"/,/]/p' "$tmp/resnet18-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
+    std=$(sed -n '/"inverse_std"/,/]/p' "$tmp/resnet18-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
+    check "torchvision, resnet18" $oracle tests/oracle/models.py torchvision resnet18 \
+        "$tmp/resnet18-out/model.safetensors" "$tmp/resnet18.json" "$other" "$mean" "$std"
+    for model in resnet18 resnet50; do
+        $oracle tests/oracle/models.py make-torchvision $model "$tmp/$model-pt.safetensors"
+        check "--init of torchvision's $model" "$gs" train --model $model --data "$images" --precision fp32 --steps 1 \
+            --lr 0 --threads 1 --batch 2 --valid-items 4 --quiet --init "$tmp/$model-pt.safetensors" --checkpoint "$tmp/$model-tuned"
+        run export "$tmp/$model-tuned" "$tmp/$model-back.safetensors"
+        check "its weights, $model" $oracle tests/oracle/models.py same-weights "$tmp/$model-pt.safetensors" \
+            "$tmp/$model-back.safetensors"
+    done
+else
+    skip torchvision "it is not installed (make oracle)"
 fi
 finish

@@ -163,7 +163,7 @@ int main(int argc, char **argv)
         return 1;
     }
     const gs_gpt_config tiny = {.size = sizeof tiny, TINY_WORDS, TINY_TIME, 2, 2, 24, 0},
-                        mini = {sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0};
+                        mini = {.size = sizeof(gs_gpt_config), 128, 256, 6, 6, 384, 0};
     gs_trainer_config config = {.size = sizeof config,
                                 .optim.size = sizeof(gs_optim_config),
                                 .tape = {.size = sizeof(gs_tape_config),

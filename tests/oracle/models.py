@@ -3,6 +3,12 @@
     models.py onnx FILE.onnx CHECKPOINT-PREDICTIONS.json IMAGES      probabilities of all images agree
     models.py gpt FOLDER TEXT LOSS           transformers and onnxruntime find the loss of a text
     models.py make-gpt FOLDER TEXT           writes a random GPT2LMHeadModel, prints its loss of a text
+    models.py llama FOLDER TEXT LOSS         transformers finds the loss of a text
+    models.py make-llama FOLDER TEXT         as make-gpt, a LlamaForCausalLM
+    models.py torchvision NAME FILE.safetensors CHECKPOINT-PREDICTIONS.json IMAGES MEAN INVERSE-STD
+                                             torchvision's model NAME takes the weights, and agrees
+    models.py make-torchvision NAME FILE.safetensors        writes a random one for grey images
+    models.py same-weights A.safetensors B.safetensors      all but running statistics are equal
 """
 import gzip
 import json
@@ -58,8 +64,8 @@ def mean_loss(logits, ids):
 
 def transformers_loss(folder, ids):
     import torch
-    from transformers import GPT2LMHeadModel
-    model, info = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+    from transformers import AutoModelForCausalLM
+    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     model.eval()
     with torch.no_grad():
@@ -84,6 +90,66 @@ def make_gpt(folder, text):
     with open(text, "rb") as f:
         ids = numpy.frombuffer(f.read(), numpy.uint8).astype(numpy.int64)
     print(transformers_loss(folder, ids))
+
+
+def llama(folder, text, loss):
+    with open(text, "rb") as f:
+        ids = numpy.frombuffer(f.read(), numpy.uint8).astype(numpy.int64)
+    found = transformers_loss(folder, ids)
+    assert abs(found - float(loss)) < 1e-5, (found, loss)
+    with open(folder + "/config.json") as f:
+        assert json.load(f)["architectures"] == ["LlamaForCausalLM"]
+
+
+def make_llama(folder, text):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=256, max_position_embeddings=64, hidden_size=32, intermediate_size=88,
+                         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+                         initializer_range=0.2, tie_word_embeddings=False, rope_parameters={
+                             "rope_type": "default", "rope_theta": 500000.0})
+    LlamaForCausalLM(config).save_pretrained(folder)
+    with open(text, "rb") as f:
+        ids = numpy.frombuffer(f.read(), numpy.uint8).astype(numpy.int64)
+    print(transformers_loss(folder, ids))
+
+
+def grey(name):
+    import torch
+    import torchvision
+    model = getattr(torchvision.models, name)(num_classes=10)
+    model.conv1 = torch.nn.Conv2d(1, 64, 7, 2, 3, bias=False)
+    return model
+
+
+def torchvision(name, weights, predictions, images, mean, inverse_std):
+    import torch
+    from safetensors.torch import load_file
+    model = grey(name)
+    model.load_state_dict(load_file(weights), strict=True)
+    x = (images_of(images).astype(numpy.float32)[:, None] - float(mean)) * float(inverse_std)
+    with torch.no_grad():
+        p = softmax(model.eval()(torch.from_numpy(x.astype(numpy.float32))).numpy())
+    with open(predictions) as f:
+        theirs = json.load(f)
+    worst = max(abs(p[i, c["class"]] - c["probability"]) for i, item in enumerate(theirs) for c in item["classes"])
+    assert len(theirs) == len(x) and worst < 1e-5, worst
+
+
+def make_torchvision(name, path):
+    import torch
+    from safetensors.torch import save_file
+    torch.manual_seed(1)
+    save_file({k: v.contiguous() for k, v in grey(name).state_dict().items()}, path)
+
+
+def same_weights(a, b):
+    from safetensors.numpy import load_file
+    a, b = load_file(a), load_file(b)
+    for name in a:
+        if "running" not in name and "num_batches" not in name:
+            assert numpy.array_equal(a[name], b[name]), name
 
 
 globals()[sys.argv[1].replace("-", "_")](*sys.argv[2:])

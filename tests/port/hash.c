@@ -306,7 +306,7 @@ static gs_value *images(gs_tape *tape, const gs_weight *w, const float *pixels)
     x = gs_conv2d(tape, x, gs_param(tape, &w[CONV]), gs_param(tape, &w[CONV_B]), 3, 1, 1);
     x = gs_batchnorm(tape, x, gs_param(tape, &w[GAMMA]), gs_param(tape, &w[BETA]),
                      (gs_running){.mean = mean, .var = var, .momentum = 0.1f});
-    x = gs_max_pool(tape, gs_relu(tape, x), 2, 2);
+    x = gs_max_pool(tape, gs_relu(tape, x), 2, 2, 0);
     x = gs_avg_pool(tape, x, 2, 2);
     x = gs_dropout(tape, gs_reshape(tape, x, 2, flat), 0.25f);
     return gs_cross_entropy(tape, gs_linear(tape, x, gs_param(tape, &w[HEAD]), NULL), labels);

@@ -104,7 +104,8 @@
     X(gs_mlp_config, 24)         \
     X(gs_cnn_config, 56)         \
     X(gs_fcn_config, 56)         \
-    X(gs_gpt_config, 56)         \
+    X(gs_gpt_config, 96)         \
+    X(gs_resnet_config, 48)      \
     X(gs_ranks, 24)              \
     X(gs_trainer_config, 824)    \
     X(gs_held, 24)               \
@@ -275,7 +276,7 @@ static void test_configs(void)
     const gs_tape_config tape = {.size = sizeof tape, .mode = GS_O2, .half = GS_F16};
     const gs_reducer_config reducer = {.size = sizeof reducer};
     const gs_cnn_config cnn = {sizeof cnn, 8, 8, 1, 2, 2, 0};
-    const gs_gpt_config gpt = {sizeof gpt, 8, 8, 1, 1, 8, 0};
+    const gs_gpt_config gpt = {.size = sizeof gpt, 8, 8, 1, 1, 8, 0};
     const gs_data_config data = {.size = sizeof data, .name = "shapes"};
     const gs_loader_config loader = {.size = sizeof loader, .batch = 1};
     const gs_logger_config logger = {.size = sizeof logger};

@@ -12,7 +12,7 @@
 enum { VOCABULARY = 48, CONTEXT = 16, WIDTH = 32, LAYERS = 2, HEADS = 2, BATCH = 3, TIME = 12 };
 
 static const gs_gpt_config gpt_sizes = {
-    sizeof gpt_sizes, VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH, 0};
+    .size = sizeof gpt_sizes, VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH, 0};
 static const gs_cnn_config cnn_sizes = {sizeof cnn_sizes, 16, 8, 2, 5, 4, 0};
 
 typedef struct rig {

@@ -44,6 +44,24 @@ static void eval_derivative(const gsi_rows *k, gsi_out y, gsi_in x, size_t n)
     k->gelu_backward(y, (gsi_in){ones, GS_F32}, x, n);
 }
 
+static double exact_silu(double x) { return x / (1 + exp(-x)); }
+
+static double exact_silu_derivative(double x)
+{
+    const double s = exact_sigmoid(x), t = exact_sigmoid(-x);
+    return s + (s * t > 0 ? x * s * t : 0);
+}
+
+static void eval_silu(const gsi_rows *k, gsi_out y, gsi_in x, size_t n) { k->silu(y, x, n); }
+
+static void eval_silu_derivative(const gsi_rows *k, gsi_out y, gsi_in x, size_t n)
+{
+    float ones[BLOCK];
+    for (size_t i = 0; i < n; i++)
+        ones[i] = 1;
+    k->silu_backward(y, (gsi_in){ones, GS_F32}, x, n);
+}
+
 /* The allowed error is ulps + more |2 u| units in the last place of the result; below `least`
  * (the error of e^-2u is relative, but that of the derivative's two terms is not), of that. */
 typedef struct function {
@@ -64,6 +82,8 @@ static const function functions[] = {
     {"sigmoid", eval_sigmoid, exact_sigmoid, 2.5, 0, 0, 0, true, true},
     {"gelu", eval_gelu, exact_gelu, 2.0, 3.0, 0, 0x1p-120, false, false},
     {"gelu'", eval_derivative, exact_derivative, 4, 0, 0.25, 0, false, false},
+    {"silu", eval_silu, exact_silu, 3.0, 0, 0, 0x1p-120, false, false},
+    {"silu'", eval_silu_derivative, exact_silu_derivative, 4, 0, 0.25, 0, false, false},
 };
 
 /* The error as a fraction of the allowed one; above 1 is wrong. */

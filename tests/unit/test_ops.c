@@ -358,6 +358,8 @@ static void naive_attention(double *y, double *const *in, const op_case *c)
             }
 }
 
+static void check_grouped(void);
+
 static void check_attention(void)
 {
     const op_case small = {{SHAPE(2, 5, 36)}, SHAPE(2, 5, 12), run_attention, naive_attention, 1};
@@ -365,6 +367,101 @@ static void check_attention(void)
         {SHAPE(1, 70, 12)}, SHAPE(1, 70, 4), run_attention, naive_attention, 1.5};
     check_op(&small);
     check_op(&tiles); /* more queries than a tile has */
+    check_grouped();
+}
+
+/* ---- four heads that share two of keys and values ---- */
+
+enum { GROUPED = 4, SHARED = 2 };
+
+static gs_value *run_grouped(gs_tape *t, gs_value **in)
+{
+    return gs_attention_grouped(t, in[0], in[1], in[2], GROUPED, SHARED);
+}
+
+static gs_value *run_grouped_fused(gs_tape *t, gs_value **in)
+{
+    return gs_attention_grouped(t, in[0], NULL, NULL, GROUPED, SHARED);
+}
+
+static void naive_grouped(double *y, double *const *in, const op_case *c)
+{
+    const bool fused = c->run == run_grouped_fused;
+    const size_t time = c->out.n[1], width = c->out.n[2], d = width / GROUPED, kv = SHARED * d;
+    const size_t all = fused ? width + 2 * kv : 0;
+    for (size_t b = 0; b < c->out.n[0]; b++)
+        for (size_t h = 0; h < GROUPED; h++)
+            for (size_t i = 0; i < time; i++) {
+                const size_t g = h / (GROUPED / SHARED), t0 = b * time;
+                const double *q = in[0] + (t0 + i) * (fused ? all : width) + h * d;
+                double p[256], sum = 0, *row = y + (t0 + i) * width + h * d;
+                for (size_t l = 0; l < d; l++)
+                    row[l] = 0;
+                for (size_t j = 0; j <= i; j++) {
+                    const double *k = fused ? in[0] + (t0 + j) * all + width + g * d
+                                            : in[1] + (t0 + j) * kv + g * d;
+                    p[j] = 0;
+                    for (size_t l = 0; l < d; l++)
+                        p[j] += q[l] * k[l];
+                    sum += p[j] = exp(p[j] / sqrt((double)d));
+                }
+                for (size_t j = 0; j <= i; j++) {
+                    const double *v = fused ? in[0] + (t0 + j) * all + width + kv + g * d
+                                            : in[2] + (t0 + j) * kv + g * d;
+                    for (size_t l = 0; l < d; l++)
+                        row[l] += p[j] / sum * v[l];
+                }
+            }
+}
+
+static void check_grouped(void)
+{
+    const op_case apart = {{SHAPE(2, 5, 24), SHAPE(2, 5, 12), SHAPE(2, 5, 12)},
+                           SHAPE(2, 5, 24),
+                           run_grouped,
+                           naive_grouped,
+                           1};
+    const op_case tiles = {{SHAPE(1, 70, 8), SHAPE(1, 70, 4), SHAPE(1, 70, 4)},
+                           SHAPE(1, 70, 8),
+                           run_grouped,
+                           naive_grouped,
+                           1.5};
+    const op_case fused = {{SHAPE(2, 5, 32)}, SHAPE(2, 5, 16), run_grouped_fused, naive_grouped, 1};
+    check_op(&apart);
+    check_op(&tiles);
+    check_op(&fused);
+}
+
+/* ---- rotary: two heads of 6 columns, and 5 columns that are left alone ---- */
+
+enum { TURNED = 2, WIDE = 6, BEFORE = 3 };
+
+static gs_value *run_rotary(gs_tape *t, gs_value **in)
+{
+    static float table[16 * WIDE];
+    gs_rotary_fill(table, 16, WIDE, 100);
+    return gs_rotary(t, in[0], TURNED, WIDE, table, BEFORE);
+}
+
+static void naive_rotary(double *y, double *const *in, const op_case *c)
+{
+    const size_t time = c->out.n[1], cols = c->out.n[2], half = WIDE / 2;
+    memcpy(y, in[0], count_of(&c->out) * sizeof *y);
+    for (size_t r = 0; r < c->out.n[0] * time; r++)
+        for (size_t h = 0; h < TURNED; h++)
+            for (size_t i = 0; i < half; i++) {
+                const double angle =
+                    (double)(BEFORE + r % time) * pow(100, -(double)i / (double)half);
+                const size_t a = r * cols + h * WIDE + i, b = a + half;
+                y[a] = in[0][a] * cos(angle) - in[0][b] * sin(angle);
+                y[b] = in[0][b] * cos(angle) + in[0][a] * sin(angle);
+            }
+}
+
+static void check_rotary(void)
+{
+    const op_case c = {{SHAPE(2, 7, 17)}, SHAPE(2, 7, 17), run_rotary, naive_rotary, 1};
+    check_op(&c);
 }
 
 static const int32_t ids[] = {3, 0, 3, 5, 1, 3};
@@ -479,6 +576,20 @@ static void check_gelu(void)
     check_op(&c);
 }
 
+static gs_value *run_silu(gs_tape *t, gs_value **in) { return gs_silu(t, in[0]); }
+
+static void naive_silu(double *y, double *const *in, const op_case *c)
+{
+    for (size_t i = 0; i < count_of(&c->out); i++)
+        y[i] = in[0][i] / (1 + exp(-in[0][i]));
+}
+
+static void check_silu(void)
+{
+    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_silu, naive_silu, 3};
+    check_op(&c);
+}
+
 static gs_value *run_dropout(gs_tape *t, gs_value **in) { return gs_dropout(t, in[0], 0.25f); }
 
 /* The mask is what the same step makes of ones. */
@@ -540,37 +651,51 @@ static void check_fake_quant(void)
 
 /* ---- pooling ---- */
 
-static gs_value *run_max_pool(gs_tape *t, gs_value **in) { return gs_max_pool(t, in[0], 2, 2); }
+static gs_value *run_max_pool(gs_tape *t, gs_value **in) { return gs_max_pool(t, in[0], 2, 2, 0); }
+static gs_value *run_max_padded(gs_tape *t, gs_value **in)
+{
+    return gs_max_pool(t, in[0], 3, 2, 1);
+}
 static gs_value *run_avg_pool(gs_tape *t, gs_value **in) { return gs_avg_pool(t, in[0], 3, 2); }
+static gs_value *run_global(gs_tape *t, gs_value **in) { return gs_global_avg_pool(t, in[0]); }
 
 static void naive_pool(double *y, double *const *in, const op_case *c)
 {
-    const bool is_max = c->run == run_max_pool;
-    const size_t size = is_max ? 2 : 3, h = c->in[0].n[1], w = c->in[0].n[2], ch = c->in[0].n[3];
+    const bool padded = c->run == run_max_padded, is_max = padded || c->run == run_max_pool;
+    const size_t h = c->in[0].n[1], w = c->in[0].n[2], ch = c->in[0].n[3], pad = padded;
+    const bool global = c->run == run_global;
+    const size_t kh = global ? h : c->run == run_max_pool ? 2u : 3u, kw = global ? w : kh;
     for (size_t i = 0; i < count_of(&c->out); i++) {
         const size_t k = i % ch, x = i / ch % c->out.n[2], r = i / ch / c->out.n[2] % c->out.n[1];
         const size_t image = i / ch / c->out.n[2] / c->out.n[1];
         double top = -HUGE_VAL, sum = 0;
-        for (size_t ky = 0; ky < size; ky++)
-            for (size_t kx = 0; kx < size; kx++) {
-                const double v = in[0][((image * h + 2 * r + ky) * w + 2 * x + kx) * ch + k];
+        for (size_t ky = 0; ky < kh; ky++)
+            for (size_t kx = 0; kx < kw; kx++) {
+                const size_t sy = 2 * r + ky - pad, sx = 2 * x + kx - pad; /* below 0 wraps */
+                if (sy >= h || sx >= w)
+                    continue;
+                const double v = in[0][((image * h + sy) * w + sx) * ch + k];
                 top = fmax(top, v);
                 sum += v;
             }
-        y[i] = is_max ? top : sum / 9;
+        y[i] = is_max ? top : sum / (double)(kh * kw);
     }
 }
 
 static void check_max_pool(void)
 {
     const op_case c = {{SHAPE(2, 5, 6, 3)}, SHAPE(2, 2, 3, 3), run_max_pool, naive_pool, 1};
+    const op_case padded = {{SHAPE(2, 5, 6, 3)}, SHAPE(2, 3, 3, 3), run_max_padded, naive_pool, 1};
     check_op(&c);
+    check_op(&padded);
 }
 
 static void check_avg_pool(void)
 {
     const op_case c = {{SHAPE(2, 7, 5, 3)}, SHAPE(2, 3, 2, 3), run_avg_pool, naive_pool, 1};
+    const op_case global = {{SHAPE(2, 7, 4, 3)}, SHAPE(2, 1, 1, 3), run_global, naive_pool, 1};
     check_op(&c);
+    check_op(&global);
 }
 
 /* ---- norms ---- */
@@ -608,6 +733,27 @@ static void check_layernorm(void)
                        run_layernorm,
                        naive_layernorm,
                        1};
+    check_op(&c);
+}
+
+static gs_value *run_rmsnorm(gs_tape *t, gs_value **in) { return gs_rmsnorm(t, in[0], in[1]); }
+
+static void naive_rmsnorm(double *y, double *const *in, const op_case *c)
+{
+    const size_t cols = c->in[1].n[0];
+    for (size_t r = 0; r < count_of(&c->out) / cols; r++) {
+        double sum = 0;
+        for (size_t j = 0; j < cols; j++)
+            sum += in[0][r * cols + j] * in[0][r * cols + j];
+        for (size_t j = 0; j < cols; j++)
+            y[r * cols + j] = in[0][r * cols + j] / sqrt(sum / (double)cols + 1e-5) * in[1][j];
+    }
+}
+
+static void check_rmsnorm(void)
+{
+    const op_case c = {
+        {SHAPE(2, 4, 35), SHAPE(35)}, SHAPE(2, 4, 35), run_rmsnorm, naive_rmsnorm, 1};
     check_op(&c);
 }
 

@@ -528,12 +528,14 @@ static void test_pooling(void)
 {
     static uint8_t from[ROOM];
     for (int trial = 0; trial < 2 * TRIALS; trial++) {
-        gsi_pool2d p = {.channels = 1 + below(70), .size = 1 + below(3), .stride = 1 + below(3)};
-        p.pad = below(p.size / 2 + 1);
-        p.height = p.size + below(5);
-        p.width = p.size + below(5);
-        p.out_height = 1 + (p.height + 2 * p.pad - p.size) / p.stride;
-        p.out_width = 1 + (p.width + 2 * p.pad - p.size) / p.stride;
+        gsi_pool2d p = {.channels = 1 + below(70), .stride = 1 + below(3)};
+        p.kh = 1 + below(3);
+        p.kw = 1 + below(3);
+        p.pad = below((p.kh < p.kw ? p.kh : p.kw) / 2 + 1);
+        p.height = p.kh + below(5);
+        p.width = p.kw + below(5);
+        p.out_height = 1 + (p.height + 2 * p.pad - p.kh) / p.stride;
+        p.out_width = 1 + (p.width + 2 * p.pad - p.kw) / p.stride;
         const size_t images = 1 + below(2), C = p.channels;
         const size_t n_in = images * p.height * p.width * C;
         const size_t n_out = images * p.out_height * p.out_width * C;
@@ -553,15 +555,15 @@ static void test_pooling(void)
         static double want_dx[ROOM], want_davg[ROOM];
         memset(want_dx, 0, sizeof want_dx);
         memset(want_davg, 0, sizeof want_davg);
-        const double area = (double)(p.size * p.size);
+        const double area = (double)(p.kh * p.kw);
         for (size_t o = 0; o < n_out; o++) {
             const size_t c = o % C, ow = o / C % p.out_width, line = o / C / p.out_width;
             const size_t image = line / p.out_height, oh = line % p.out_height;
             double top = -HUGE_VAL, sum = 0;
             size_t best = 0;
-            for (size_t w = 0; w < p.size * p.size; w++) {
-                const size_t row = oh * p.stride + w / p.size - p.pad; /* wraps when outside */
-                const size_t col = ow * p.stride + w % p.size - p.pad;
+            for (size_t w = 0; w < p.kh * p.kw; w++) {
+                const size_t row = oh * p.stride + w / p.kw - p.pad; /* wraps when outside */
+                const size_t col = ow * p.stride + w % p.kw - p.pad;
                 if (row >= p.height || col >= p.width)
                     continue;
                 const size_t i = ((image * p.height + row) * p.width + col) * C + c;
@@ -585,7 +587,7 @@ static void test_pooling(void)
 
 static void test_pooling_nan(void)
 {
-    const gsi_pool2d p = {2, 2, 1, 1, 1, 2, 2, 0};
+    const gsi_pool2d p = {2, 2, 1, 1, 1, 2, 2, 2, 0};
     const float nan = gsi_float(0x7FC00000), x[] = {1, nan, 5, 2};
     float y;
     uint8_t from = 9;

@@ -531,11 +531,12 @@ static void test_autocast(void)
                  {"batchnorm", GS_CLASS_F32},    {"cross_entropy", GS_CLASS_F32},
                  {"mse", GS_CLASS_F32},          {"add", GS_CLASS_WIDEST},
                  {"mul", GS_CLASS_WIDEST},       {"relu", GS_CLASS_AS_IS},
-                 {"gelu", GS_CLASS_AS_IS},       {"dropout", GS_CLASS_AS_IS},
-                 {"fake_quant", GS_CLASS_AS_IS}, {"max_pool", GS_CLASS_AS_IS},
-                 {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_STORED},
-                 {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS},
-                 {"recompute", GS_CLASS_AS_IS}};
+                 {"gelu", GS_CLASS_AS_IS},       {"silu", GS_CLASS_AS_IS},
+                 {"rotary", GS_CLASS_AS_IS},     {"rmsnorm", GS_CLASS_F32},
+                 {"dropout", GS_CLASS_AS_IS},    {"fake_quant", GS_CLASS_AS_IS},
+                 {"max_pool", GS_CLASS_AS_IS},   {"avg_pool", GS_CLASS_AS_IS},
+                 {"embedding", GS_CLASS_STORED}, {"cast", GS_CLASS_AS_IS},
+                 {"reshape", GS_CLASS_AS_IS},    {"recompute", GS_CLASS_AS_IS}};
     CHECK(sizeof table / sizeof table[0] == GS_OP_COUNT);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         int found = 0;
@@ -584,7 +585,8 @@ static void test_autocast(void)
             CHECK(gs_add(t, x, h)->dtype == GS_F32 && gs_add(t, h, h)->dtype == half);
             CHECK(gs_mul(t, h, x)->dtype == GS_F32 && gs_mul(t, h, h)->dtype == half);
             CHECK(gs_relu(t, h)->dtype == half && gs_gelu(t, x)->dtype == GS_F32);
-            CHECK(gs_max_pool(t, hi, 2, 2)->dtype == half && gs_avg_pool(t, xi, 2, 2)->dtype == 0);
+            CHECK(gs_max_pool(t, hi, 2, 2, 0)->dtype == half &&
+                  gs_avg_pool(t, xi, 2, 2)->dtype == 0);
             CHECK_MSG(gs_tape_status(t) == GS_OK, "%s", gs_context_error(ctx)->text);
             gs_tape_free(t);
         }

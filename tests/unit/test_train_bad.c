@@ -116,14 +116,26 @@ static void test_bad_shapes(void)
     BAD(gs_matmul(t, IN(4, 5), IN(5, 6), 1), "matmul", "[4 5]", "[5 6]");
     BAD(gs_conv2d(t, IN(1, 4, 4, 2), IN(3, 17), NULL, 3, 1, 1), "conv2d", "[1 4 4 2]", "[3 17]");
     BAD(gs_attention(t, IN(1, 4, 10), 3), "attention", "[1 4 10]", "3 heads");
+    BAD(gs_attention_grouped(t, IN(1, 4, 24), IN(1, 4, 8), IN(1, 4, 8), 6, 4), "attention",
+        "6 heads");
+    BAD(gs_attention_grouped(t, IN(1, 4, 24), IN(1, 4, 8), IN(1, 4, 9), 6, 2), "attention",
+        "[1 4 9]");
+    BAD(gs_attention_grouped(t, IN(1, 4, 24), IN(1, 5, 8), IN(1, 4, 8), 6, 2), "attention");
+    BAD(gs_attention_grouped(t, IN(1, 4, 24), NULL, IN(1, 4, 8), 6, 2), "attention", "NULL");
+    BAD(gs_rotary(t, IN(1, 4, 12), 2, 5, (const float *)zeros, 0), "rotary", "heads of 5");
+    BAD(gs_rotary(t, IN(1, 4, 12), 4, 4, (const float *)zeros, 0), "rotary", "4 heads");
+    BAD(gs_rotary(t, IN(1, 4, 12), 2, 6, NULL, 0), "rotary", "no table");
+    BAD(gs_rmsnorm(t, IN(4, 5), IN(4)), "rmsnorm", "[4 5]", "[4]");
     BAD(gs_add(t, IN(4, 5), IN(4)), "add", "[4 5]", "[4]");
     BAD(gs_mul(t, IN(4, 5), IN(5, 5)), "mul", "[4 5]", "[5 5]");
     BAD(gs_mse(t, IN(4, 5), IN(5, 4)), "mse", "[4 5]", "[5 4]");
     BAD(gs_layernorm(t, IN(4, 5), IN(4), IN(5)), "layernorm", "[4 5]", "[4]", "[5]");
     BAD(gs_batchnorm(t, IN(4, 5), IN(5), IN(6), running), "batchnorm", "[4 5]", "[5]", "[6]");
     BAD(gs_reshape(t, IN(4, 5), 2, (const size_t[]){3, 7}), "reshape", "[4 5]", "[3 7]");
-    BAD(gs_max_pool(t, IN(1, 2, 2, 3), 3, 1), "max_pool", "[1 2 2 3]");
+    BAD(gs_max_pool(t, IN(1, 2, 2, 3), 3, 1, 0), "max_pool", "[1 2 2 3]");
     BAD(gs_avg_pool(t, IN(1, 2, 2, 3), 2, 0), "avg_pool", "[1 2 2 3]");
+    BAD(gs_max_pool(t, IN(1, 8, 8, 3), 3, 2, 2), "max_pool", "the pad 2");
+    BAD(gs_global_avg_pool(t, IN(4, 5)), "global_avg_pool", "[4 5]");
     BAD(gs_softmax(t, gs_input(t, GS_F32, 0, NULL, zeros)), "softmax");
     BAD(gs_dropout(t, IN(4), 1.5f), "dropout");
     BAD(gs_cast(t, IN(4), GS_F64), "cast");
@@ -151,7 +163,7 @@ static void test_bad_shapes(void)
     BAD(gs_fake_quant(t, IN(4), NAN, 8, 0, 1), "fake_quant", "nan");
     BAD(gs_fake_quant(t, IN(4), 1, 17, 0, 1), "fake_quant", "bits are 17");
     BAD(gs_dropout(t, IN(4), NAN), "dropout", "nan");
-    BAD(gs_max_pool(t, IN(1, 16, 16, 1), 16, 1), "max_pool", "kernel 16");
+    BAD(gs_max_pool(t, IN(1, 16, 16, 1), 16, 1, 0), "max_pool", "kernel 16");
     BAD(gs_avg_pool(t, IN(4, 5), 2, 2), "avg_pool", "[4 5]");
     BAD(gs_reshape(t, IN(4, 5), 5, (const size_t[]){1, 1, 1, 4, 5}), "reshape", "5 dimensions");
     BAD(gs_param(t, NULL), "weight is missing");
@@ -166,7 +178,7 @@ static void test_bad_shapes(void)
     BAD(gs_softmax(t, NULL), "softmax", "NULL");
     BAD(gs_reshape(t, NULL, 0, NULL), "reshape", "NULL");
     BAD(gs_attention(t, NULL, 1), "attention", "NULL");
-    BAD(gs_max_pool(t, NULL, 1, 1), "max_pool", "NULL");
+    BAD(gs_max_pool(t, NULL, 1, 1, 0), "max_pool", "NULL");
     BAD(gs_dropout(t, NULL, 0), "dropout", "NULL");
     BAD(gs_cast(t, NULL, GS_F16), "cast", "NULL");
     BAD(gs_cross_entropy(t, NULL, (const int32_t[]){0}), "cross_entropy", "NULL");
@@ -201,16 +213,22 @@ static void test_bad_models(void)
     gs_model *m;
     CHECK(gs_context_create(&ctx, &(gs_config){.size = sizeof(gs_config), .threads = 1}, NULL) ==
           GS_OK);
-    const gs_gpt_config gpts[] = {{sizeof(gs_gpt_config), 0, 16, 2, 2, 24, 0},
-                                  {sizeof(gs_gpt_config), 17, 1, 2, 2, 24, 0},
-                                  {sizeof(gs_gpt_config), 17, 16, 0, 2, 24, 0},
-                                  {sizeof(gs_gpt_config), 17, 16, 2, 5, 24, 0},
-                                  {sizeof(gs_gpt_config), 17, 16, 2, 0, 24, 0},
-                                  {sizeof(gs_gpt_config), 17, 16, 2, 2, 0, 0},
-                                  {sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 1},
-                                  {sizeof(gs_gpt_config), 17, 16, 2, 2, 24, NAN},
-                                  {sizeof(gs_gpt_config), 17, SIZE_MAX / 2, 2, 2, 24, 0},
-                                  {sizeof(gs_gpt_config), SIZE_MAX, 16, 2, 2, 24, 0}};
+    const gs_gpt_config gpts[] = {
+        {.size = sizeof(gs_gpt_config), 0, 16, 2, 2, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 1, 2, 2, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 0, 2, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 5, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 0, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 0, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 1},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, NAN},
+        {.size = sizeof(gs_gpt_config), 17, SIZE_MAX / 2, 2, 2, 24, 0},
+        {.size = sizeof(gs_gpt_config), SIZE_MAX, 16, 2, 2, 24, 0},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 6, 24, 0, .kv_heads = 4},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 8, 24, 0, .rotary = 1},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .theta = 0.5},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .theta = NAN},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .mlp_width = SIZE_MAX}};
     for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++)
         CHECK_MSG(gs_gpt_create(&m, ctx, &gpts[i]) != GS_OK && !m, "gpt %zu", i);
     const gs_cnn_config cnns[] = {{sizeof(gs_cnn_config), 7, 8, 1, 10, 4, 0},

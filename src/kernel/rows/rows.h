@@ -50,8 +50,8 @@ static inline gsi_out gsi_out_at(gsi_out y, size_t i)
 /* ---- elementwise ---- */
 
 /* y = f(x);  dx = dy f'(x);  y = a op b;  y[r][c] = a[r][c] op row[c].
- * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu and its
- * accuracy: kernel/simd/math.h. */
+ * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu, silu and
+ * their accuracy: kernel/simd/math.h. */
 typedef uint32_t gsi_unary_fn(gsi_out y, gsi_in x, size_t n);
 typedef uint32_t gsi_unary_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n);
 typedef uint32_t gsi_binary_fn(gsi_out y, gsi_in a, gsi_in b, size_t n);
@@ -76,6 +76,25 @@ typedef uint32_t gsi_layernorm_fn(gsi_out y, float *mean, float *rstd, gsi_in x,
 typedef uint32_t gsi_layernorm_backward_fn(gsi_out dx, float *dgamma, float *dbeta, gsi_in dy,
                                            gsi_in x, const float *mean, const float *rstd,
                                            gsi_in gamma, size_t rows, size_t cols);
+
+/* y = x rstd gamma, rstd = 1 / sqrt(mean of x^2 + eps), kept: rstd[rows]. Backward as above. */
+typedef uint32_t gsi_rmsnorm_fn(gsi_out y, float *rstd, gsi_in x, gsi_in gamma, size_t rows,
+                                size_t cols, float eps);
+typedef uint32_t gsi_rmsnorm_backward_fn(gsi_out dx, float *dgamma, gsi_in dy, gsi_in x,
+                                         const float *rstd, gsi_in gamma, size_t rows, size_t cols);
+
+/* ---- rotary embedding ---- */
+
+/* Of a row of `cols` elements the first `heads` times d are rotated, in pairs i and i + d / 2 of a
+ * head, by the angles of the row's position; the others are copied. Row r has position
+ * first + r % time. The table is [positions][2][d / 2]: cosines, then sines. d is even. */
+typedef struct gsi_rotary {
+    const float *table;
+    size_t heads, d, cols, time, first;
+    bool inverse; /* by the negative angles: backward */
+} gsi_rotary;
+/* Rows [row, row + rows) of x and y, which are whole arrays. */
+typedef uint32_t gsi_rotary_fn(gsi_out y, gsi_in x, const gsi_rotary *how, size_t row, size_t rows);
 
 /* ---- batch normalisation: [rows][channels], the view of NHWC data ---- */
 
@@ -175,12 +194,12 @@ typedef uint32_t gsi_requantize_fn(gsi_out y, size_t y_stride, const int32_t *su
 
 /* ---- pooling in windows: NHWC ---- */
 
-/* A window of `size` x `size` begins at stride * o - pad. size^2 <= 255 for max. All are > 0 but
- * pad, which is at most size / 2; every window meets the image. */
+/* A window of kh x kw begins at stride * o - pad. kh kw <= 255 for max. All are > 0 but pad, which
+ * is at most half of kh and of kw; every window meets the image. */
 typedef struct gsi_pool2d {
     size_t height, width, channels; /* of an image */
-    size_t out_height, out_width;   /* 1 + (height + 2 pad - size) / stride */
-    size_t size, stride, pad;
+    size_t out_height, out_width;   /* 1 + (height + 2 pad - kh) / stride */
+    size_t kh, kw, stride, pad;
 } gsi_pool2d;
 
 /* Forward: output lines [first, first + lines) of the batch, a line being a row of out_width
@@ -188,7 +207,7 @@ typedef struct gsi_pool2d {
  * batches. `from` keeps which element of the window was the largest, the first of equals or the
  * first NaN: [lines][out_width][channels].
  * Backward: input lines; every element of dx is written, the sum of what its windows send, in the
- * order of the windows. The average divides by size^2, padding counted (as PyTorch does). */
+ * order of the windows. The average divides by kh kw, padding counted (as PyTorch does). */
 typedef uint32_t gsi_maxpool_fn(gsi_out y, uint8_t *from, gsi_in x, const gsi_pool2d *p,
                                 size_t first, size_t lines);
 typedef uint32_t gsi_maxpool_backward_fn(gsi_out dx, gsi_in dy, const uint8_t *from,
@@ -203,6 +222,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(copy, unary)                                    \
     X(relu, unary)                                    \
     X(gelu, unary)                                    \
+    X(silu, unary)                                    \
     X(exp, unary)                                     \
     X(log, unary)                                     \
     X(tanh, unary)                                    \
@@ -210,6 +230,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(sigmoid, unary)                                 \
     X(relu_backward, unary_backward)                  \
     X(gelu_backward, unary_backward)                  \
+    X(silu_backward, unary_backward)                  \
     X(add, binary)                                    \
     X(mul, binary)                                    \
     X(add_row, broadcast)                             \
@@ -217,6 +238,9 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(colsum, colsum)                                 \
     X(layernorm, layernorm)                           \
     X(layernorm_backward, layernorm_backward)         \
+    X(rmsnorm, rmsnorm)                               \
+    X(rmsnorm_backward, rmsnorm_backward)             \
+    X(rotary, rotary)                                 \
     X(softmax, softmax)                               \
     X(softmax_backward, softmax_backward)             \
     X(attend, attend)                                 \

@@ -4,6 +4,7 @@
 
 #include "kernel/rows/tmpl_map.h"
 #include "kernel/rows/tmpl_norm.h"
+#include "kernel/rows/tmpl_rotary.h"
 #include "kernel/rows/tmpl_loss.h"
 #include "kernel/rows/tmpl_noise.h"
 #include "kernel/rows/tmpl_batch.h"

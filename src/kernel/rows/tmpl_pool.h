@@ -1,4 +1,4 @@
-/* Pooling in square windows over NHWC data: a template, see tmpl_vec.h. Channels run in the
+/* Pooling in windows over NHWC data: a template, see tmpl_vec.h. Channels run in the
  * vectors; forward loops over the elements of a window, backward over the windows of an element,
  * so that everything is written once. */
 
@@ -12,18 +12,18 @@ typedef struct range {
     size_t first, end;
 } range;
 
-/* The elements of a dimension of `extent` that lie in window o. */
-INLINE range inside(const gsi_pool2d *p, size_t o, size_t extent)
+/* The elements of a dimension of `extent` that lie in window o, which is `size` long. */
+INLINE range inside(const gsi_pool2d *p, size_t o, size_t size, size_t extent)
 {
-    const ptrdiff_t start = window_start(p, o), end = start + (ptrdiff_t)p->size;
+    const ptrdiff_t start = window_start(p, o), end = start + (ptrdiff_t)size;
     return (range){start < 0 ? 0 : (size_t)start, end > (ptrdiff_t)extent ? extent : (size_t)end};
 }
 
-/* The windows, of `count`, that element e of a dimension lies in. */
-INLINE range windows_of(const gsi_pool2d *p, size_t e, size_t count)
+/* The windows, `count` of them and each `size` long, that element e of a dimension lies in. */
+INLINE range windows_of(const gsi_pool2d *p, size_t e, size_t size, size_t count)
 {
     const size_t at = e + p->pad;
-    const size_t first = at < p->size ? 0 : (at - p->size) / p->stride + 1;
+    const size_t first = at < size ? 0 : (at - size) / p->stride + 1;
     const size_t end = at / p->stride + 1;
     return (range){first, end < count ? end : count};
 }
@@ -42,7 +42,7 @@ INLINE size_t out_pixel(const gsi_pool2d *p, size_t image, size_t row, size_t co
 INLINE int32_t tap_in(const gsi_pool2d *p, size_t h, size_t w, size_t oh, size_t ow)
 {
     const ptrdiff_t down = (ptrdiff_t)h - window_start(p, oh);
-    return (int32_t)(down * (ptrdiff_t)p->size + (ptrdiff_t)w - window_start(p, ow));
+    return (int32_t)(down * (ptrdiff_t)p->kw + (ptrdiff_t)w - window_start(p, ow));
 }
 
 typedef struct taps {
@@ -80,9 +80,9 @@ TARGET static uint32_t KERNEL(maxpool)(gsi_out y, uint8_t *from, gsi_in x, const
     sink s = sink_of(y, &counted);
     for (size_t line = first; line < first + lines; line++) {
         const size_t image = line / p->out_height, oh = line % p->out_height;
-        const range hs = inside(p, oh, p->height);
+        const range hs = inside(p, oh, p->kh, p->height);
         for (size_t ow = 0; ow < p->out_width; ow++) {
-            const range ws = inside(p, ow, p->width);
+            const range ws = inside(p, ow, p->kw, p->width);
             const size_t to = out_pixel(p, image, oh, ow);
             for (size_t c = 0; c < p->channels; c += LANES) {
                 const size_t m = left(p->channels, c);
@@ -115,12 +115,12 @@ TARGET static uint32_t KERNEL(avgpool)(gsi_out y, gsi_in x, const gsi_pool2d *p,
 {
     tally counted;
     sink s = sink_of(y, &counted);
-    const float share = 1.0f / (float)(p->size * p->size);
+    const float share = 1.0f / (float)(p->kh * p->kw);
     for (size_t line = first; line < first + lines; line++) {
         const size_t image = line / p->out_height, oh = line % p->out_height;
-        const range hs = inside(p, oh, p->height);
+        const range hs = inside(p, oh, p->kh, p->height);
         for (size_t ow = 0; ow < p->out_width; ow++) {
-            const range ws = inside(p, ow, p->width);
+            const range ws = inside(p, ow, p->kw, p->width);
             for (size_t c = 0; c < p->channels; c += LANES) {
                 const size_t m = left(p->channels, c);
                 pack sum = all(0);
@@ -148,12 +148,12 @@ INLINE uint32_t scatter(gsi_out dx, gsi_in dy, const uint8_t *from, const gsi_po
 {
     tally counted;
     sink s = sink_of(dx, &counted);
-    const float share = from ? 1 : 1.0f / (float)(p->size * p->size);
+    const float share = from ? 1 : 1.0f / (float)(p->kh * p->kw);
     for (size_t line = first; line < first + lines; line++) {
         const size_t image = line / p->height, h = line % p->height;
-        const range ohs = windows_of(p, h, p->out_height);
+        const range ohs = windows_of(p, h, p->kh, p->out_height);
         for (size_t w = 0; w < p->width; w++) {
-            const range ows = windows_of(p, w, p->out_width);
+            const range ows = windows_of(p, w, p->kw, p->out_width);
             for (size_t c = 0; c < p->channels; c += LANES) {
                 const size_t m = left(p->channels, c);
                 pack sum = all(0);
