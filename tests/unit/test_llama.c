@@ -234,7 +234,8 @@ static void test_next(void)
     for (unsigned parts = 0; parts < 32; parts++)
         for (int half = 0; half < 2; half++) {
             const gs_gpt_config c = mixture(parts);
-            const gs_infer_config how = {sizeof how, half ? GS_O2 : GS_O0, GS_BF16};
+            const gs_infer_config how = {
+                .size = sizeof how, .mode = half ? GS_O2 : GS_O0, .half = GS_BF16};
             job j = job_new(&c, GS_O0, GS_F16, 0, 2);
             gs_infer *infer = NULL;
             gs_kv_cache *cache = NULL;
