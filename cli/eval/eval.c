@@ -176,7 +176,8 @@ static void show(const result *r, const use_model *u, const gs_data_info *data)
 {
     const bool text = u->info->task == GS_TASK_TOKENS;
     printf("model      %s, %s\n", u->line, u->precision);
-    printf("data       %s, %llu items (%s)\n", data->name, (unsigned long long)r->items, r->split);
+    printf("data       %s, %llu item%s (%s)\n", data->name, (unsigned long long)r->items,
+           cli_s(r->items), r->split);
     printf("loss       %.4f\n", r->loss);
     printf("accuracy   %.2f%%%s\n", 100 * share(r->right, r->targets),
            text ? " of the next tokens" : "");

@@ -213,8 +213,8 @@ static int judge_end(const train_job *j, train_result *r)
         if (r->first == 0)
             snprintf(why, sizeof why, ", the first was skipped at step %llu",
                      (unsigned long long)r->first_skip);
-        return cli_failed("the run came to nothing: %llu of %llu steps were applied%s", applied,
-                          all, why);
+        return cli_failed("the run came to nothing: %llu of %llu step%s were applied%s", applied,
+                          all, cli_s(all), why);
     }
     if (j->about.step > r->first && !isfinite(r->loss)) {
         if (r->first_bad > 0)

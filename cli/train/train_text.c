@@ -53,7 +53,8 @@ static void print_job(const train_job *j)
     if (j->info->items[GS_SPLIT_TRAIN] != UINT64_MAX)
         snprintf(train, sizeof train, "%llu", (unsigned long long)j->info->items[GS_SPLIT_TRAIN]);
     if (j->epoch_steps > 0)
-        snprintf(epochs, sizeof epochs, ", %.3g epochs", (double)o->steps / (double)j->epoch_steps);
+        snprintf(epochs, sizeof epochs, ", %.3g epoch%s", (double)o->steps / (double)j->epoch_steps,
+                 o->steps == j->epoch_steps ? "" : "s");
     cli_print("model      %s, %llu weights\n", j->line,
               (unsigned long long)train_job_parameters(j));
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
@@ -61,7 +62,8 @@ static void print_job(const train_job *j)
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
-    cli_print("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+    cli_print("training   %llu step%s of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+              cli_s(o->steps),
               (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
               o->optimizer, o->lr, o->schedule);
 }
@@ -72,8 +74,9 @@ static void print_ranks(const train_job *j)
     static const char *const wires[] = {"fp32", "fp16", "bf16"};
     const gs_held held = gs_trainer_held(j->trainer);
     char sums[4][48];
-    printf("ranks      %d of %u threads%s, gradients are sent in %s\n", j->comm.size,
-           gs_context_threads(j->ctx), j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
+    printf("ranks      %d of %u thread%s%s, gradients are sent in %s\n", j->comm.size,
+           gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)),
+           j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
     printf("memory     %s per rank: weights %s, optimizer %s, gradients %s\n",
            bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
            bytes_text(sums[1], held.weights), bytes_text(sums[2], held.optimizer),
@@ -234,8 +237,8 @@ int train_dry_run(train_job *j)
            bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
            bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),
            bytes_text(sums[3], b.gradients), bytes_text(sums[4], b.activations));
-    printf("time       about %s: %.2f ms per step on %u threads\n",
+    printf("time       about %s: %.2f ms per step on %u thread%s\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
-           gs_context_threads(j->ctx));
+           gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));
     return CLI_DONE;
 }

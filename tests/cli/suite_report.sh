@@ -302,7 +302,7 @@ check "and nothing else changes" has '<th scope="row">40</th>'
 printf '%s\n' '{"step":41,"loss":NaN,"scale":Infinity,"amax":-Infinity,"verdict":"NaN"}' >>"$tmp/one.jsonl"
 check "NaN and Infinity as others write them" page one
 check "are no damage" not has "could not be read"
-check "but no number either" has "1 steps have no finite loss"
+check "but no number either" has "1 step has no finite loss"
 {
     sed '$d' "$tmp/one.jsonl"
     printf '%s\n' '{"step":50,"loss":1e308,"scale":1e-320,"underflow":7,"items_per_s":1e308,"reruns":1e30,"verdict":7}' \
