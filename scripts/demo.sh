@@ -21,7 +21,7 @@ if [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; then
     # 1407 steps of 128 images: three times through them
     show "A network learns to tell clothes apart, in fp16 with dynamic loss scaling" \
         train --model cnn --data fashion-mnist --precision fp16 --scaler pytorch --steps 1407 \
-        --report "$out/fashion.html" --overwrite "$@"
+        --report "$out/fashion.html" --overwrite --no-save "$@"
 else
     echo "Fashion-MNIST is not here (Debian's package dataset-fashion-mnist): the first half is left out"
 fi

@@ -239,6 +239,7 @@ static int resolve(train_job *j)
     fill(&o->telemetry_every, (o->steps + 99) / 100);
     if (o->report && !o->log)
         o->log = train_log_beside(o->report);
+    j->own_name = !o->name;
     if (!o->name) {
         snprintf(name, sizeof name, "%s %s", precisions[o->precision], o->scaler);
         o->name = name;
@@ -248,7 +249,7 @@ static int resolve(train_job *j)
 }
 
 /* The options in effect, as text; the rows point to train_given. */
-static char *config_text(const train_job *j)
+void train_job_config(train_job *j)
 {
     char *text;
     size_t size;
@@ -256,7 +257,9 @@ static char *config_text(const train_job *j)
     train_given = j->o;
     cli_config_write(to, train_rows);
     cli_text_end(to, &text);
-    return text;
+    free(j->config);
+    j->config = text;
+    j->about.config = text;
 }
 
 int train_job_open(train_job *j, const char *checkpoint)
@@ -270,7 +273,7 @@ int train_job_open(train_job *j, const char *checkpoint)
     if (code != CLI_GO)
         return code;
     train_model_line(j->line, sizeof j->line, j->kind, j->info, &j->o);
-    j->config = config_text(j);
+    train_job_config(j);
     if (*checkpoint)
         train_resume_changes(j->changes, sizeof j->changes);
     j->items_each = j->info->time ? j->info->time : 1;

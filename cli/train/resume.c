@@ -47,7 +47,7 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     const char *folder = train_given.checkpoint;
     *path = 0;
     if (!folder)
-        return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
+        return cli_fail("--resume needs the folder of the run: --resume DIR");
     gs_status status =
         access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
     if (status == GS_ENAME) /* not yet */

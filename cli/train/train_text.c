@@ -36,7 +36,7 @@ static const char *scale_text(char text[48], double scale)
     return text;
 }
 
-static const char *bytes_text(char text[48], uint64_t bytes)
+const char *train_bytes_text(char text[48], uint64_t bytes)
 {
     const double b = (double)bytes;
     const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
@@ -45,7 +45,7 @@ static const char *bytes_text(char text[48], uint64_t bytes)
     return text;
 }
 
-static void print_job(const train_job *j)
+void train_show_job(const train_job *j)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
     const train_options *o = &j->o;
@@ -66,6 +66,20 @@ static void print_job(const train_job *j)
               cli_s(o->steps),
               (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
               o->optimizer, o->lr, o->schedule);
+    cli_flush();
+}
+
+/* Where it is kept, and what that takes. */
+static void show_folder(const train_job *j)
+{
+    char all[48], one[48];
+    if (!j->o.checkpoint)
+        return;
+    const train_disk d = train_disk_of(j);
+    cli_print("folder     %s\n", j->o.checkpoint);
+    printf("disk       up to %s: %llu checkpoint%s of %s%s\n", train_bytes_text(all, d.all),
+           (unsigned long long)d.files, cli_s(d.files), train_bytes_text(one, d.one),
+           j->o.keep > 0 && d.files > j->o.keep ? ", the newest and the best" : "");
 }
 
 /* Of several ranks, what one of them holds. */
@@ -78,14 +92,15 @@ static void print_ranks(const train_job *j)
            gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)),
            j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
     printf("memory     %s per rank: weights %s, optimizer %s, gradients %s\n",
-           bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
-           bytes_text(sums[1], held.weights), bytes_text(sums[2], held.optimizer),
-           bytes_text(sums[3], held.gradients));
+           train_bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
+           train_bytes_text(sums[1], held.weights), train_bytes_text(sums[2], held.optimizer),
+           train_bytes_text(sums[3], held.gradients));
 }
 
 void train_show_heading(const train_job *j)
 {
-    print_job(j);
+    train_show_job(j);
+    show_folder(j);
     if (j->comm.size > 1)
         print_ranks(j);
     if (j->about.step > 0)
@@ -170,7 +185,7 @@ void train_show_summary(const train_job *j, const train_result *r)
                unit_of(j), 1e3 * stepping / (double)steps, time_text(took, r->seconds));
     if (j->comm.size > 1 && steps > 0)
         printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
-               bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
+               train_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
     } files[] = {{"log", o->log},
@@ -181,11 +196,15 @@ void train_show_summary(const train_job *j, const train_result *r)
         if (files[i].path)
             cli_print("%-10s %s\n", files[i].what, files[i].path);
     if (r->saved > 0)
-        cli_print("saved      %s/step-%08llu.safetensors%s\n", o->checkpoint,
-                  (unsigned long long)r->saved,
-                  r->ending == TRAIN_STOPPED ? "; --resume goes on from it" : "");
+        cli_print("saved      %s/step-%08llu.safetensors\n", o->checkpoint,
+                  (unsigned long long)r->saved);
+    if (o->checkpoint)
+        cli_print("disk       %s in %s\n",
+                  train_bytes_text(took, train_folder_bytes(o->checkpoint)), o->checkpoint);
+    if (r->ending == TRAIN_STOPPED && o->checkpoint)
+        cli_print("go on      gradscale train --resume %s\n", o->checkpoint);
     else if (r->ending == TRAIN_STOPPED)
-        printf("saved      nothing: there is no --checkpoint\n");
+        printf("saved      nothing: --no-save was given\n");
 }
 
 /* ---- the dry run ---- */
@@ -207,7 +226,9 @@ int train_dry_run(train_job *j)
     gs_memory tape = {0};
     double best = HUGE_VAL, forward = 0;
     const double began = gs_clock();
-    print_job(j);
+    if (j->about.step > 0) /* of a new run it has been said, before there were weights */
+        train_show_job(j);
+    show_folder(j);
     cli_flush();
     /* the first two make the arena */
     for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
@@ -234,9 +255,9 @@ int train_dry_run(train_job *j)
     const train_bytes b = train_job_bytes(j, tape);
     char took[48], sums[5][48];
     printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
-           bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-           bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),
-           bytes_text(sums[3], b.gradients), bytes_text(sums[4], b.activations));
+           train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+           train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
+           train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
     printf("time       about %s: %.2f ms per step on %u thread%s\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
            gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));

@@ -68,7 +68,7 @@ check "the same losses as the run that was not stopped" resumed
 check "14 of them" test "$(losses "$tmp/c.jsonl" | wc -l)" = 14
 varied()
 {
-    "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --log "$tmp/d.jsonl" &&
+    "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --no-save --log "$tmp/d.jsonl" &&
         ! losses "$tmp/d.jsonl" | tail -14 | diff -q "$tmp/whole" -
 }
 check "others without --augment" varied
@@ -91,7 +91,7 @@ sed 1d "$tmp/bare.csv" >"$tmp/numbers.csv"
 check "and without titles" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/numbers.csv' | cmp - '$tmp/labelled'"
 check "rows are called so" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^data .* rows to train on'"
 check "a CSV without --model: an mlp" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^model *mlp 1x2x1'"
-check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 $small
+check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 --no-save $small
 
 # ---- what is refused ----
 

@@ -19,7 +19,7 @@ train()
 {
     n=$1
     shift
-    timeout 100 mpirun -n "$n" "$program" train "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 100 mpirun -n "$n" "$program" train "$@" $(unsaved "$@") >"$tmp/out" 2>"$tmp/err"
 }
 lines() { grep -c '^{"step":' "$1"; }
 equal() { echo "$1, not $2" && [ "$1" = "$2" ]; }
@@ -32,7 +32,7 @@ check "2 ranks" train 2 $job --steps 12 --log "$tmp/a.jsonl" --csv "$tmp/a.csv" 
     --checkpoint "$tmp/a" --checkpoint-every 6 --report "$tmp/a.html"
 check "one log" equal "$(lines "$tmp/a.jsonl")" 12
 check "one heading" once "^model "
-check "it says how many" once "^ranks *2 of 1 threads"
+check "it says how many" once "^ranks *2 of 1 thread,"
 check "and what they hold" once "^memory .* per rank"
 check "the log says how many" grep -q '"ranks":2' "$tmp/a.jsonl"
 check "a report" grep -q "</html>" "$tmp/a.html"
@@ -154,7 +154,7 @@ differs() # MESSAGE OPTIONS-OF-RANK-1 OPTION...
     message=$1 other=$2
     shift 2
     rm -rf "$tmp/d" "$tmp/d.jsonl"
-    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 30 --log "$tmp/d.jsonl" "$@" \
+    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --no-save --steps 4 --timeout 30 --log "$tmp/d.jsonl" "$@" \
         >"$tmp/out" 2>"$tmp/err"
     equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && not says "not answered"
 }
@@ -172,7 +172,7 @@ check "other data on rank 1" differs "$jobs the content of the data is content .
     "--data $tmp/other.txt" --data "$tmp/data.txt"
 check "checkpoints on rank 1 alone" differs "$jobs the folder of checkpoints is not given on rank 0 and given on rank 1" \
     "--checkpoint $tmp/d"
-agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
+agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --no-save --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
 check "what a rank may have of its own" agree "--threads 2 --cpu ref --timeout 50 --data $tmp/copy/same.txt --name x"
 
 # A rank that never starts, and one whose disk is slow.
@@ -180,7 +180,7 @@ cat >"$tmp/late.sh" <<END
 [ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && exec sleep 60
 exec "$program" train "\$@"
 END
-never() { start=$(date +%s); timeout 50 mpirun -n 2 sh "$tmp/late.sh" $job --steps 4 --timeout 3 >"$tmp/out" 2>"$tmp/err"
+never() { start=$(date +%s); timeout 50 mpirun -n 2 sh "$tmp/late.sh" $job --no-save --steps 4 --timeout 3 >"$tmp/out" 2>"$tmp/err"
     code=$?; took=$(($(date +%s) - start)); echo "code $code, $took s"; [ $code -ne 0 ] && [ $code -ne 124 ] && [ $took -lt 20 ]; }
 check "a rank that never starts ends the others" never
 check "which say so" says "rank 0: not all ranks have started within 3 s"

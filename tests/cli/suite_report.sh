@@ -245,7 +245,7 @@ check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
 check "the scale alone" foreign scale.jsonl
 check "tells of skips" says "skipped 2 of 5 steps"
-"$program" train --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
+"$program" train --no-save --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
     --csv "$tmp/own.csv" --log "$tmp/own.jsonl"
 skips() { sed -n 's/.*<th scope="row">8<\/th>//p' "$page" | head -n 1; }
 check "our log" "$program" report --output "$page" "$tmp/own.jsonl"
