@@ -154,9 +154,9 @@ differs() # MESSAGE OPTIONS-OF-RANK-1 OPTION...
     message=$1 other=$2
     shift 2
     rm -rf "$tmp/d" "$tmp/d.jsonl"
-    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --no-save --steps 4 --timeout 30 --log "$tmp/d.jsonl" "$@" \
+    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 30 --log "$tmp/d.jsonl" --checkpoint "$tmp/d" "$@" \
         >"$tmp/out" 2>"$tmp/err"
-    equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && not says "not answered"
+    equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && [ ! -e "$tmp/d" ] && not says "not answered"
 }
 jobs="the ranks have different jobs:"
 cp README.md "$tmp/data.txt"
@@ -170,8 +170,20 @@ check "a setting on rank 1" differs "$jobs --set is not given on rank 0 and eps=
 check "ZeRO-1 on rank 1" differs "$jobs --zero is" --zero
 check "other data on rank 1" differs "$jobs the content of the data is content .* on rank 0 and content .* on rank 1" \
     "--data $tmp/other.txt" --data "$tmp/data.txt"
-check "checkpoints on rank 1 alone" differs "$jobs the folder of checkpoints is not given on rank 0 and given on rank 1" \
-    "--checkpoint $tmp/d"
+cat >"$tmp/none.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && set -- "\$@" --no-save
+exec "$program" train "\$@"
+END
+mkdir "$tmp/home"
+at_home() { (cd "$tmp/home" && timeout 100 mpirun -n 2 "$@" $job --steps 4 --valid-every 2 >"$tmp/out" 2>"$tmp/err"); }
+check "no checkpoints on rank 1 alone" not at_home sh "$tmp/none.sh"
+check "is told" says "$jobs the folder of checkpoints is given on rank 0 and not given on rank 1"
+check "and nothing is left" test ! -e "$tmp/home/runs"
+check "a folder of their own" at_home "$program" train --zero
+check "is one" equal "$(ls "$tmp/home/runs" | wc -l)" 1
+check "with all that belongs there" equal "$(ls "$tmp/home/runs/"* | tr '\n' ' ')" \
+    "best.safetensors job.conf log.jsonl report.html step-00000002.safetensors step-00000004.safetensors "
+check "it goes on alone" "$program" train --resume "$(echo "$tmp/home/runs/"*)" --steps 6 --quiet
 agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --no-save --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
 check "what a rank may have of its own" agree "--threads 2 --cpu ref --timeout 50 --data $tmp/copy/same.txt --name x"
 
