@@ -59,6 +59,8 @@ static void add_to_group(group *g, const report_run *run)
     g->bytes += run->bytes;
     g->underflow += run->underflow;
     g->skipped += run->skipped;
+    g->first_forward = g->forward ? g->first_forward : run->first_forward;
+    g->forward += run->forward;
     g->retried += run->retried;
 }
 

@@ -236,9 +236,23 @@ static void say_skips(FILE *f, const verdict *v)
         else if (g->skipped)
             fprintf(f, "skipped %" PRIu64 " of %zu step%s (%s)", g->skipped, g->steps,
                     cli_s(g->steps), report_percent(share, (double)g->skipped / (double)g->steps));
+        if (g->forward == g->skipped && g->forward > 0)
+            fprintf(f,
+                    "%s because the loss of %s batch%s was not finite itself, first at step "
+                    "%" PRIu64,
+                    g->forward == 1 ? "" : ", all", g->forward == 1 ? "its" : "their",
+                    g->forward == 1 ? "" : "es", g->first_forward);
+        else if (g->forward > 0)
+            fprintf(f,
+                    ", %" PRIu64
+                    " of them because the loss was not finite itself, first at step %" PRIu64,
+                    g->forward, g->first_forward);
         if (g->retried)
-            fprintf(f, "%sretried %" PRIu64 " %s", g->skipped ? " and " : "", g->retried,
-                    g->retried == 1 ? "batch" : "batches");
+            fprintf(f, "%sretried %" PRIu64 " %s",
+                    g->forward   ? "; it "
+                    : g->skipped ? " and "
+                                 : "",
+                    g->retried, g->retried == 1 ? "batch" : "batches");
         fputs(".\n", f);
     }
 }

@@ -34,6 +34,10 @@ static const cli_option job_rows[] = {
      "the size of the images of a folder, such as 64x64: scaled to cover it and cut around the "
      "centre; not given: that of the first",
      CLI_STRING(&O->resize)},
+    {"normalize", "yes|no",
+     "images and rows less their mean, in deviations; no: as the file has them, for data that has "
+     "been normalised before",
+     CLI_CHOICE(&O->normalize)},
     {"augment", "LIST",
      "vary the images: crop:N (moved by up to N pixels), flip, cutout:N (a square of N), color:X "
      "(contrast and brightness by up to X), such as crop:4,flip",

@@ -77,6 +77,7 @@ static int open_data(train_job *j)
                              .labels = j->o.labels,
                              .time = (size_t)time,
                              .seed = j->o.seed,
+                             .raw = j->o.normalize,
                              .height = height,
                              .width = width};
     const int code = train_data_open(&j->data, &config);

@@ -17,8 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char kept[] = "|model|resize|hidden|filters|layers|width|heads|context|precision|mode|"
-                           "scaler|wgrad|optimizer|batch|accumulate|seed|";
+static const char kept[] =
+    "|model|resize|normalize|hidden|filters|layers|width|heads|context|precision|mode|"
+    "scaler|wgrad|optimizer|batch|accumulate|seed|";
 static const char told[] = "|data|labels|augment|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
                            "compress|";
 

@@ -33,6 +33,7 @@ typedef struct train_options {
     int model; /* 0: auto, else models[model - 1] */
     const char *data, *labels, *init, *augment, *hidden;
     const char *resize;
+    int normalize; /* 1: no */
     uint64_t layers, width, heads, context, filters;
     double dropout;
 

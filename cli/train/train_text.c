@@ -175,10 +175,18 @@ void train_show_summary(const train_job *j, const train_result *r)
                                                 : " (best %.4f at step %llu)",
                j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
                (unsigned long long)j->about.best_step);
-    printf("\nsteps      %llu applied, %llu skipped, %llu retried; the scale is %s\n",
+    printf("\nsteps      %llu applied, %llu skipped, %llu retr%s; the scale is %s\n",
            (unsigned long long)c->applied, (unsigned long long)train_skipped(j),
-           (unsigned long long)c->retried,
+           (unsigned long long)c->retried, c->retried == 1 ? "y" : "ies",
            scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
+    const unsigned long long forward = c->skipped[GS_REASON_FORWARD];
+    if (forward > 0) {
+        printf("bad loss   %llu step%s skipped: the loss was not finite before scaling", forward,
+               forward == 1 ? " was" : "s were");
+        if (r->first == 0)
+            printf(", first at %llu", (unsigned long long)r->first_bad);
+        printf("\n");
+    }
     const double stepping = r->seconds - r->phases[TRAIN_VALID];
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms per step; %s in all\n", (double)r->items / stepping,

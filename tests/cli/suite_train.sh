@@ -79,7 +79,7 @@ check "a run" exits 0 $mlp --steps 40 --valid-every 15 --log "$tmp/a.jsonl" --cs
 cp "$tmp/out" "$tmp/summary"
 check "its heading" grep -qx 'model      mlp 8x8x1 hidden=16 classes=10, 1210 weights' "$tmp/summary"
 check "its end" grep -Eqx 'done       at step 40 of 40, loss [0-9.]+, [0-9.]+% right.*' "$tmp/summary"
-check "its steps" grep -Eqx 'steps      [0-9]+ applied, [0-9]+ skipped, 0 retried; the scale is 2\^1[0-9]' "$tmp/summary"
+check "its steps" grep -Eqx 'steps      [0-9]+ applied, [0-9]+ skipped, 0 retries; the scale is 2\^1[0-9]' "$tmp/summary"
 check "where it lies" grep -qx "saved      $tmp/a/step-00000040.safetensors" "$tmp/summary"
 check "validations on stderr" test "$(grep -c '^step [0-9]*: validation loss' "$tmp/err")" -eq 3
 check "best and last" test -f "$tmp/a/best.safetensors" -a -f "$tmp/a/step-00000040.safetensors"
