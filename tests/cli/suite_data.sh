@@ -101,7 +101,7 @@ check "not for bf16" raw --normalize no --precision bf16
 check "a model without normalisation" "$gs" train --hidden 8 --data "$tmp/rows.csv" --normalize no --steps 100 --lr 0.02 $small --checkpoint "$tmp/raw-run"
 check "says so" not grep -aq inverse_std "$tmp/raw-run/best.safetensors"
 check "eval reads data as it did" sh -c "'$gs' eval '$tmp/raw-run' --data '$tmp/rows.csv' | grep -q '^accuracy\|right'"
-check "--resume keeps it" says "--normalize yes does not go with step-00000100.safetensors, which has no: begin a new run for that" \
+check "--resume keeps it" says "--normalize yes does not go with raw-run/step-00000100.safetensors, which has no: begin a new run for that" \
     train --resume --checkpoint "$tmp/raw-run" --normalize yes
 check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 --no-save $small
 
