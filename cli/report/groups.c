@@ -54,6 +54,7 @@ static void add_to_group(group *g, const report_run *run)
         g->worst = run;
     g->running += !run->status;
     g->steps += run->n;
+    g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
     g->loss += run->loss;
     g->rate += run->rate;
     g->bytes += run->bytes;

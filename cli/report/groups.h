@@ -23,6 +23,7 @@ typedef struct group {
     uint64_t forward; /* of the skipped: the loss itself was not finite, which no scale mends */
     uint64_t first_forward; /* of its first run that has such a step */
     bool is_half;
+    bool is_sample; /* not every step is in the log */
 } group;
 
 typedef struct verdict {

@@ -177,7 +177,7 @@ static void draw_runs(FILE *f, const report *r)
         html_escape(f, run->name);
         fputs("</th>", f);
         draw_status(f, run);
-        cell(f, run->n > 0, report_number(text, run->loss));
+        cell(f, run->n > 0 && (run->has_loss || run->is_validated), report_number(text, run->loss));
         cell(f, isfinite(run->accuracy), report_percent(text, run->accuracy));
         cell(f, isfinite(run->underflow), report_percent(text, run->underflow));
         snprintf(text, sizeof text, "%" PRIu64, run->skipped);

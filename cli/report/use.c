@@ -44,7 +44,7 @@ static void say_use_alone(FILE *f, const verdict *v)
             "The scale already follows the gradients; what underflows all the same may not matter. "
             "gradscale compare would tell, and whether bf16 does better.\n",
             f);
-    else if (!g->first->only_skips && group_wasted(g) >= 0.05)
+    else if (!g->first->only_skips && !g->is_sample && group_wasted(g) >= 0.05)
         fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
     else if (g->forward > 0)
         fprintf(f,

@@ -85,8 +85,10 @@ static void say_headline_alone(FILE *f, const verdict *v)
         fprintf(f, "%s skipped %" PRIu64 " step%s; how many it applied is not in the log", g->label,
                 g->skipped, cli_s(g->skipped));
     else if (!v->has_losses && g->skipped > 0)
-        fprintf(f, "%s skipped %" PRIu64 " of %zu step%s (%s)", g->label, g->skipped, g->steps,
-                cli_s(g->steps), report_percent(share, (double)g->skipped / (double)g->steps));
+        fprintf(f, "%s skipped %" PRIu64 " of %s%zu step%s%s (%s)", g->label, g->skipped,
+                g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
+                g->is_sample ? " in the log" : "",
+                report_percent(share, (double)g->skipped / (double)g->steps));
     else if (!v->has_losses)
         fprintf(f, "%s applied all of its %zu step%s", g->label, g->steps, cli_s(g->steps));
     else if (!g->is_half)
@@ -234,8 +236,10 @@ static void say_skips(FILE *f, const verdict *v)
         if (g->skipped && g->first->only_skips)
             fprintf(f, "skipped %" PRIu64 " step%s", g->skipped, cli_s(g->skipped));
         else if (g->skipped)
-            fprintf(f, "skipped %" PRIu64 " of %zu step%s (%s)", g->skipped, g->steps,
-                    cli_s(g->steps), report_percent(share, (double)g->skipped / (double)g->steps));
+            fprintf(f, "skipped %" PRIu64 " of %s%zu step%s%s (%s)", g->skipped,
+                    g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
+                    g->is_sample ? " in the log" : "",
+                    report_percent(share, (double)g->skipped / (double)g->steps));
         if (g->forward == g->skipped && g->forward > 0)
             fprintf(f,
                     "%s because the loss of %s batch%s was not finite itself, first at step "

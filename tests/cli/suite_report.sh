@@ -231,6 +231,7 @@ check "what it was read as" has "5 lines, read as Megatron-LM"
 check "DeepSpeed" foreign deepspeed.log
 check "its skips" says "deepspeed.log skipped 2 of 20 steps (10%)"
 check "no loss is no loss that is not finite" not says "finite"
+check "nor in the table" not has "<td>not finite</td>"
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
@@ -243,6 +244,8 @@ check "its steps" has '<td>149</td>'
 check "its accuracy" has '<td>62.5%</td>'
 check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
+check "one logged step in ten is no share of all steps" says "skipped 1 of the 3 steps in the log (33.3%)"
+check "and asks for no other scale" not says "overflows less often"
 check "the scale alone" foreign scale.jsonl
 check "tells of skips" says "skipped 2 of 5 steps"
 "$program" train --no-save --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
