@@ -98,9 +98,9 @@ static void histogram(FILE *f, const survey *s, int scale)
         if (n)
             fprintf(f,
                     "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">"
-                    "<title>2^%d: %" PRIu64 " values, %s, %s</title></rect>\n",
+                    "<title>2^%d: %" PRIu64 " value%s, %s, %s</title></rect>\n",
                     fate(e, 0), x_of(&x, e) + 0.08 * x.step, base - h, 0.84 * x.step, h, e, n,
-                    advise_percent(share, survey_share(s, n)), fate(e, 0));
+                    cli_s(n), advise_percent(share, survey_share(s, n)), fate(e, 0));
     }
     const int every = x.high - x.low > 120 ? 20 : x.high - x.low > 60 ? 10 : 5;
     for (int e = x.low; e <= x.high; e++)
@@ -342,8 +342,8 @@ static void page(FILE *f, const void *what)
         fputs(i ? ", " : "", f);
         html_escape(f, a->files[i].path);
     }
-    fprintf(f, "<br/>%zu tensor%s, %" PRIu64 " values", a->tensors, a->tensors == 1 ? "" : "s",
-            a->total.elements);
+    fprintf(f, "<br/>%zu tensor%s, %" PRIu64 " value%s", a->tensors, cli_s(a->tensors),
+            a->total.elements, cli_s(a->total.elements));
     if (a->skipped)
         fprintf(f, "; %zu of other types skipped", a->skipped);
     fputs("</p>\n", f);

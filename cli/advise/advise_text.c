@@ -214,8 +214,7 @@ static void print_files(const advise *a)
         printf("%s%s%s: %s, %s, %zu tensor%s with %" PRIu64 " value%s",
                cli_style_of(stdout, CLI_BOLD), path, cli_style_of(stdout, CLI_PLAIN),
                gs_source_format(f->source), size_text(size, (double)gs_source_size(f->source)),
-               f->count - f->skipped, f->count - f->skipped == 1 ? "" : "s", values,
-               values == 1 ? "" : "s");
+               f->count - f->skipped, cli_s(f->count - f->skipped), values, cli_s(values));
         for (size_t t = 0, shown = 0; t < f->count; t++) {
             const gs_entry *e = f->tensors[t].entry;
             if (gs_entry_readable(e) || shown > 3)

@@ -139,8 +139,9 @@ static void print_text(const bench *b)
 {
     char cpu[128];
     const double gb = (double)b->best.bytes / 1e9;
-    printf("gradscale %s, %s, %u threads\n%s, load %.1f\n\n", gs_version(), cli_compiler(),
-           gs_context_threads(b->ctx), cli_cpu_model(cpu), cli_load());
+    printf("gradscale %s, %s, %u thread%s\n%s, load %.1f\n\n", gs_version(), cli_compiler(),
+           gs_context_threads(b->ctx), cli_s(gs_context_threads(b->ctx)), cli_cpu_model(cpu),
+           cli_load());
     printf("%s with AdamW: %.3f GB, best of %llu\n\n", models[b->model].name, gb,
            (unsigned long long)b->rounds);
     cli_table *t = cli_table_new((const char *const[]){"<what", ">seconds", ">GB/s", NULL});

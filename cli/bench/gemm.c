@@ -434,7 +434,7 @@ int bench_gemm(int argc, char **argv)
     char model[128];
     if (code == CLI_GO && !json)
         printf("gradscale %s, %s, kernels %s, %u thread%s\n%s, %u online, load %.1f\n%s",
-               gs_version(), cli_compiler(), kernels, r.threads, r.threads == 1 ? "" : "s",
+               gs_version(), cli_compiler(), kernels, r.threads, cli_s(r.threads),
                cli_cpu_model(model), cli_cpus(), cli_load(),
                r.onednn ? "" : "oneDNN is not installed (Debian: libdnnl2)\n");
     const double end = gs_clock() + seconds;

@@ -293,8 +293,8 @@ static bool measure(cell *c, const plan *p)
             if (round > 0 && x->pass && x->spent > share)
                 continue;
             cli_progress(fmax(round / (double)ROUNDS, now / length), 1, "%s, %u thread%s: %s",
-                         cli_size_text(size, c->memory->size), c->threads,
-                         c->threads == 1 ? "" : "s", x->name);
+                         cli_size_text(size, c->memory->size), c->threads, cli_s(c->threads),
+                         x->name);
             if (round == 0 && !choose_part(c, x, share))
                 return false;
             if (!take_turn(c, x))
@@ -351,7 +351,7 @@ static void print_size(const cell *cells, size_t n, size_t size)
     printf("\nworking set %s: GB/s, and as a fraction of the limit\n", cli_size_text(text, size));
     for (size_t k = 0; k < n; k++) {
         snprintf(titles[k], sizeof titles[k], ">%u thread%s", cells[k].threads,
-                 cells[k].threads == 1 ? "" : "s");
+                 cli_s(cells[k].threads));
         columns[2 + 2 * k] = titles[k];
         columns[3 + 2 * k] = ">fraction";
     }

@@ -418,11 +418,11 @@ static int run_all(bench *b, double seconds, bool json)
         put_array(&j, "results");
     } else {
         printf(
-            "gradscale %s, %s, kernels %s, %u threads\n%s, load %.1f\n%zu weights, %s of AdamW's "
+            "gradscale %s, %s, kernels %s, %u thread%s\n%s, load %.1f\n%zu weights, %s of AdamW's "
             "state\n\n",
             gs_version(), cli_compiler(), cli_kernels(gs_context_cpu(b->ctx)),
-            gs_context_threads(b->ctx), cli_cpu_model(model), cli_load(), b->params,
-            cli_size_text(size, b->params * 16));
+            gs_context_threads(b->ctx), cli_s(gs_context_threads(b->ctx)), cli_cpu_model(model),
+            cli_load(), b->params, cli_size_text(size, b->params * 16));
     }
     int code = CLI_GO;
     for (size_t k = 0; k < OPTIMS && code == CLI_GO; k++) {

@@ -185,9 +185,9 @@ static double hidden(const bench *b, int wire)
 static void print_text(const bench *b)
 {
     char cpu[128];
-    printf("gradscale %s, %s, %d ranks of %u threads\n%s, load %.1f\n\n", gs_version(),
-           cli_compiler(), b->comm.size, gs_context_threads(b->ctx), cli_cpu_model(cpu),
-           cli_load());
+    printf("gradscale %s, %s, %d rank%s of %u thread%s\n%s, load %.1f\n\n", gs_version(),
+           cli_compiler(), b->comm.size, cli_s((uint64_t)b->comm.size), gs_context_threads(b->ctx),
+           cli_s(gs_context_threads(b->ctx)), cli_cpu_model(cpu), cli_load());
     printf("a message %.1f us, %.2f GB/s each way; a gradient is added in %.2f ns\n\n",
            1e6 * b->alpha, 1e-9 / b->beta, 1e9 * b->gamma);
     cli_table *t =

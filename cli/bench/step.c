@@ -363,9 +363,9 @@ static void print_text(const bench *b)
     const double seconds = b->seconds[ASKED], flops = flops_of(b);
     bytes split[BYTES];
     split_memory(split, b);
-    printf("gradscale %s, %s, kernels %s, %u threads\n%s, load %.1f\n\n", gs_version(),
-           cli_compiler(), cli_kernels(gs_context_cpu(b->ctx)), b->threads, cli_cpu_model(cpu),
-           cli_load());
+    printf("gradscale %s, %s, kernels %s, %u thread%s\n%s, load %.1f\n\n", gs_version(),
+           cli_compiler(), cli_kernels(gs_context_cpu(b->ctx)), b->threads, cli_s(b->threads),
+           cli_cpu_model(cpu), cli_load());
     printf("%s in %s, O%d: %zu weights, %llu %s per step of %.1f GFLOP, best of %u\n\n",
            models[b->model].name, precision_of(b), (int)b->mode, params_of(b),
            (unsigned long long)items_of(b), models[b->model].items, flops / 1e9, b->rounds);

@@ -147,12 +147,12 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, t->seed);
     const compare_run *run = t->run;
-    const char *argv[32] = {"gradscale", "train"};
+    const char *argv[32] = {"gradscale", "train", "--no-save"};
     const char *const options[][2] = {
         {"--config", c->config},   {"--name", t->name},   {"--precision", run->precision},
         {"--scaler", run->scaler}, {"--mode", run->mode}, {"--on-overflow", run->how},
         {"--seed", seed},          {"--log", t->log},     {"--quantize", run->quantize}};
-    size_t n = 2;
+    size_t n = 3;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (*options[i][1]) {
             argv[n++] = options[i][0];

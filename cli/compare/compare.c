@@ -41,7 +41,7 @@ static const cli_option own_rows[] = {
 /* What of train's table is not for all runs alike. */
 static const char not_here[] =
     "|precision|scaler|quantize|log|csv|tensorboard|report|checkpoint|"
-    "checkpoint-every|keep|name|print-config|dry-run|resume|overwrite|quiet|";
+    "checkpoint-every|keep|name|print-config|dry-run|resume|overwrite|no-save|quiet|";
 
 static bool is_here(const char *name)
 {

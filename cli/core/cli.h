@@ -247,6 +247,9 @@ const char *cli_style_of(FILE *to, cli_style style);
  * terminal: they become '?', as does what is not UTF-8. */
 void cli_clean(char *text);
 
+/* "%llu step%s": the ending of a word that n of something are. */
+static inline const char *cli_s(uint64_t n) { return n == 1 ? "" : "s"; }
+
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
 

@@ -33,7 +33,8 @@ int device_open(gs_device **out, const device_choice *choice)
     return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
 }
 
-static void list_kind(cli_table *t, gs_device_kind kind, const char *library)
+/* How many there are; none is said, with the reason. */
+static size_t list_kind(cli_table **table, gs_device_kind kind, const char *library)
 {
     enum { MOST = 64 };
     static gs_device_info list[MOST];
@@ -41,9 +42,14 @@ static void list_kind(cli_table *t, gs_device_kind kind, const char *library)
     size_t n = 0;
     const gs_device_config config = {.size = sizeof config, .kind = kind, .library = library};
     if (gs_device_list(list, MOST, &n, &config, &error) != GS_OK || n == 0) {
-        printf("%s: %s\n", gs_device_kind_name(kind), error.text[0] ? error.text : "no device");
-        return;
+        const int used = printf("%s: ", gs_device_kind_name(kind));
+        cli_wrap(error.text[0] ? error.text : "no device", used, used);
+        return 0;
     }
+    if (!*table)
+        *table = cli_table_new(
+            (const char *const[]){"<kind", ">index", "<name", "<driver", ">memory", "<fp64", NULL});
+    cli_table *const t = *table;
     for (size_t i = 0; i < n && i < MOST; i++) {
         cli_table_cell(t, "%s", gs_device_kind_name(kind));
         cli_table_cell(t, "%zu", i);
@@ -55,12 +61,26 @@ static void list_kind(cli_table *t, gs_device_kind kind, const char *library)
             cli_table_cell(t, "-");
         cli_table_cell(t, "%s", list[i].has_f64 ? "yes" : "no: cannot be used");
     }
+    return n;
+}
+
+/* Of the kind, or of all (-1). */
+static int list_devices(int kind, const char *library)
+{
+    cli_table *t = NULL;
+    size_t n = 0;
+    for (int k = 0; k < GS_DEVICE_KIND_COUNT; k++)
+        if (kind < 0 || k == kind)
+            n += list_kind(&t, (gs_device_kind)k, k == kind ? library : NULL);
+    if (t)
+        cli_table_print(t, stdout);
+    return n > 0 ? CLI_DONE : CLI_FAILED;
 }
 
 int cmd_device(int argc, char **argv)
 {
     bool test = false;
-    device_choice choice = {.kind = GS_DEVICE_HOST};
+    device_choice choice = {.kind = -1}; /* not given */
     const cli_option options[] = {
         {"test", NULL, "compare the device with the CPU, bit for bit", CLI_FLAG(&test)},
         DEVICE_ROWS(&choice),
@@ -68,23 +88,18 @@ int cmd_device(int argc, char **argv)
     const cli_spec spec = {
         .name = "gradscale device",
         .about =
-            "Lists the devices that libgradscale_device can use. With --test it runs the kernels "
-            "on "
-            "one of them and on the CPU, and compares weights, moments, copies, statistics and the "
+            "Lists the devices that libgradscale_device can use, with --kind those of that kind; "
+            "the exit code is 1 if there is none. With --test it runs the kernels on one of them "
+            "and on the CPU, and compares weights, moments, copies, statistics and the "
             "scaler bit for bit: run this first on a machine with a GPU, and put its output into a "
             "bug report.",
         .options = options};
     const int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
-    if (!test) {
-        cli_table *t = cli_table_new(
-            (const char *const[]){"<kind", ">index", "<name", "<driver", ">memory", "<fp64", NULL});
-        for (int k = 0; k < GS_DEVICE_KIND_COUNT; k++)
-            list_kind(t, (gs_device_kind)k, k == choice.kind ? choice.library : NULL);
-        cli_table_print(t, stdout);
-        return CLI_DONE;
-    }
+    if (!test)
+        return list_devices(choice.kind, choice.library);
+    choice.kind = choice.kind < 0 ? GS_DEVICE_HOST : choice.kind;
     gs_device *device = NULL;
     const int opened = device_open(&device, &choice);
     if (opened != CLI_GO)

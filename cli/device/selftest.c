@@ -211,8 +211,10 @@ int device_test(gs_device *device)
 {
     const gs_device_info info = gs_device_get_info(device);
     size_t bad = 0;
-    printf("gradscale %s, %s: %s (%s), kernels: %s\n", gs_version(), gs_device_kind_name(info.kind),
-           info.name, info.driver, info.kernels);
+    char about[1024];
+    snprintf(about, sizeof about, "gradscale %s, %s: %s (%s), kernels: %s", gs_version(),
+             gs_device_kind_name(info.kind), info.name, info.driver, info.kernels);
+    cli_wrap(about, 0, 4);
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         both b = {.device = device};
         gs_error error = {0};

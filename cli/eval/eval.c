@@ -238,7 +238,8 @@ static void show(const result *r, const use_model *u, const gs_data_info *data)
     printf("model      %s, %s\n", u->line, u->precision);
     if (u->quantized)
         show_quantized(r, u);
-    printf("data       %s, %llu items (%s)\n", data->name, (unsigned long long)r->items, r->split);
+    printf("data       %s, %llu item%s (%s)\n", data->name, (unsigned long long)r->items,
+           cli_s(r->items), r->split);
     printf("loss       %.4f\n", r->loss);
     printf("accuracy   %.2f%%%s\n", 100 * share(r->right, r->targets),
            text ? " of the next tokens" : "");

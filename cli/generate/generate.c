@@ -167,9 +167,9 @@ static void show_stats(const story *s, const use_model *u)
 {
     const double steps = (double)(s->generated > 1 ? s->generated - 1 : 1);
     fprintf(stderr,
-            "%llu tokens in %.2f s: %.1f tokens/s, %.1f GB/s of weights, keys and values "
+            "%llu token%s in %.2f s: %.1f tokens/s, %.1f GB/s of weights, keys and values "
             "(%s)\n",
-            (unsigned long long)s->generated, s->seconds, steps / s->seconds,
+            (unsigned long long)s->generated, cli_s(s->generated), s->seconds, steps / s->seconds,
             (double)s->moved / s->seconds / 1e9, u->precision);
 }
 

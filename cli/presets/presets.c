@@ -107,7 +107,7 @@ static void sentence(char *line, size_t size, const char *name)
     else
         ADD("an overflow");
     ADD(", times %s after %lld clean step%s", number(c, p.growth), (long long)p.interval,
-        p.interval == 1 ? "" : "s");
+        cli_s((uint64_t)p.interval));
     if (p.tolerance > 0)
         ADD("; tolerates a share of %g", p.tolerance);
     if (!isnan(p.floor))
@@ -120,52 +120,65 @@ static void sentence(char *line, size_t size, const char *name)
 #undef ADD
 }
 
+static int width_of(const char *const *names, size_t n, int least)
+{
+    for (size_t i = 0; i < n; i++)
+        least = (int)strlen(names[i]) > least ? (int)strlen(names[i]) : least;
+    return least;
+}
+
+static void print_name(const char *name, int width)
+{
+    printf("%s%-*s%s  ", cli_style_of(stdout, CLI_BOLD), width, name,
+           cli_style_of(stdout, CLI_PLAIN));
+}
+
 static void print_text(const char *const *names, size_t n)
 {
-    int width = 0;
     char line[512];
-    for (size_t i = 0; i < n; i++)
-        width = (int)strlen(names[i]) > width ? (int)strlen(names[i]) : width;
+    const int width = width_of(names, n, 0);
     for (size_t i = 0; i < n; i++) {
         sentence(line, sizeof line, names[i]);
-        printf("%s%-*s%s  ", cli_style_of(stdout, CLI_BOLD), width, names[i],
-               cli_style_of(stdout, CLI_PLAIN));
+        print_name(names[i], width);
         cli_wrap(line, width + 2, width + 2);
     }
 }
 
 /* ---- the parameters ---- */
 
-/* What differs from the defaults, in the words of --set. */
-static void print_parameters(const char *const *names, size_t n)
+/* "init=0x1p+16 state=f32 ..": of a preset what differs from the defaults, of the defaults all. */
+static void settings(char *line, size_t size, const char *preset)
 {
     gs_params defaults, p;
     char usual[VALUE], value[VALUE];
     gs_params_default(&defaults);
-    cli_table *t =
-        cli_table_new((const char *const[]){"<preset", "<differs from the defaults in", NULL});
-    cli_table_cell(t, "defaults");
-    char line[2048] = "";
+    p = defaults;
+    if (preset)
+        gs_params_preset(&p, preset, NULL);
+    line[0] = 0;
     for (size_t k = 0; gs_param_key(k); k++) {
-        gs_params_get(value, sizeof value, &defaults, gs_param_key(k), NULL);
-        snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s=%s", k ? " " : "",
-                 gs_param_key(k), value);
+        gs_params_get(usual, sizeof usual, &defaults, gs_param_key(k), NULL);
+        gs_params_get(value, sizeof value, &p, gs_param_key(k), NULL);
+        const size_t used = strlen(line);
+        if (!preset || strcmp(usual, value) != 0)
+            snprintf(line + used, size - used, "%s%s=%s", used ? " " : "", gs_param_key(k), value);
     }
-    cli_table_cell(t, "%s", line);
+}
+
+/* In the words of --set. */
+static void print_parameters(const char *const *names, size_t n)
+{
+    static const char title[] = "defaults";
+    char line[2048];
+    const int width = width_of(names, n, (int)strlen(title));
+    print_name(title, width);
+    settings(line, sizeof line, NULL);
+    cli_wrap(line, width + 2, width + 2);
     for (size_t i = 0; i < n; i++) {
-        line[0] = 0;
-        gs_params_preset(&p, names[i], NULL);
-        for (size_t k = 0; gs_param_key(k); k++) {
-            gs_params_get(usual, sizeof usual, &defaults, gs_param_key(k), NULL);
-            gs_params_get(value, sizeof value, &p, gs_param_key(k), NULL);
-            if (strcmp(usual, value) != 0)
-                snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s=%s",
-                         line[0] ? " " : "", gs_param_key(k), value);
-        }
-        cli_table_cell(t, "%s", names[i]);
-        cli_table_cell(t, "%s", line);
+        settings(line, sizeof line, names[i]);
+        print_name(names[i], width);
+        cli_wrap(line, width + 2, width + 2);
     }
-    cli_table_print(t, stdout);
 }
 
 static int fail_preset(const char *name, const gs_error *error)

@@ -43,7 +43,8 @@ static int replay_traces(char **paths, int n, bool emit)
             return cli_fail("%s", error.text);
     }
     if (!emit)
-        printf("%" PRIu64 " traces, %" PRIu64 " steps: %" PRIu64 " differ\n", traces, steps, wrong);
+        printf("%" PRIu64 " trace%s, %" PRIu64 " step%s: %" PRIu64 " differ\n", traces,
+               cli_s(traces), steps, cli_s(steps), wrong);
     return wrong ? CLI_FAILED : CLI_DONE;
 }
 
@@ -208,18 +209,19 @@ static void say_pick(char *text, size_t size, const replayed *r)
     if (r->with_amax == 0) {
         snprintf(text, size,
                  "The log has no amax, so every policy is given the run's own %" PRIu64
-                 " overflows, whatever its scale: which of them skips least cannot be told from "
+                 " overflow%s, whatever its scale: which of them skips least cannot be told from "
                  "it. Log the largest gradient of every step (amax) to find out.",
-                 r->overflowed);
+                 r->overflowed, cli_s(r->overflowed));
         return;
     }
     const int used = snprintf(
         text, size,
-        "Use %s: it skips %" PRIu64 " of %" PRIu64 " steps (%.2g%%), and of the policies that skip "
+        "Use %s: it skips %" PRIu64 " of %" PRIu64
+        " step%s (%.2g%%), and of the policies that skip "
         "about as few (within 0.1%% of the steps) its mean scale is the highest, 2^%.1f: the least "
         "underflows.",
-        best->name, best->skipped, best->steps, 100 * (double)best->skipped / steps,
-        best->log2_sum / steps);
+        best->name, best->skipped, best->steps, cli_s(best->steps),
+        100 * (double)best->skipped / steps, best->log2_sum / steps);
     if (pytorch && used > 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, " pytorch skips %" PRIu64 " at 2^%.1f.",
                  pytorch->skipped, pytorch->log2_sum / steps);

@@ -497,7 +497,7 @@ void chart_draw(FILE *f, const chart *c)
     fprintf(f,
             "</title><desc id=\"%s-d\">%s Steps %.0f to %.0f, %zu line%s; the numbers follow as a "
             "table.</desc>\n",
-            c->id, c->about, x.low, x.high, c->n, c->n == 1 ? "" : "s");
+            c->id, c->about, x.low, x.high, c->n, cli_s(c->n));
     draw_grid(f, c, &x, &y);
     draw_limit(f, c, &y);
     fprintf(f,

@@ -54,11 +54,14 @@ static void add_to_group(group *g, const report_run *run)
         g->worst = run;
     g->running += !run->status;
     g->steps += run->n;
+    g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
     g->loss += run->loss;
     g->rate += run->rate;
     g->bytes += run->bytes;
     g->underflow += run->underflow;
     g->skipped += run->skipped;
+    g->first_forward = g->forward ? g->first_forward : run->first_forward;
+    g->forward += run->forward;
     g->retried += run->retried;
 }
 

@@ -20,7 +20,10 @@ typedef struct group {
     double loss, rate, bytes, underflow, ratio; /* ratio: to the reference's loss */
     double variance;                            /* of the ratios, around their mean */
     uint64_t skipped, retried;
+    uint64_t forward; /* of the skipped: the loss itself was not finite, which no scale mends */
+    uint64_t first_forward; /* of its first run that has such a step */
     bool is_half;
+    bool is_sample; /* not every step is in the log */
 } group;
 
 typedef struct verdict {
@@ -37,10 +40,10 @@ typedef struct verdict {
 void verdict_make(verdict *v, const report_run *runs, size_t n);
 
 static inline bool group_failed(const group *g) { return g->failed > 0; }
-/* Share of the steps that were skipped or retried. */
+/* Share of the steps that were skipped or retried because of the scale. */
 static inline double group_wasted(const group *g)
 {
-    return g->steps > 0 ? (double)(g->skipped + g->retried) / (double)g->steps : 0;
+    return g->steps > 0 ? (double)(g->skipped - g->forward + g->retried) / (double)g->steps : 0;
 }
 
 /* ---- which one to use (pick.c) ---- */

@@ -70,6 +70,8 @@ void report_judge(report_run *run)
         const report_step *s = &run->steps[i];
         run->skipped += s->skipped;
         run->retried += s->reruns > 0;
+        if (s->forward && run->forward++ == 0)
+            run->first_forward = s->step;
         run->bad_losses += run->has_loss && !run->kind && !isfinite(s->loss);
         if (isfinite(s->underflow)) {
             underflow += (double)s->underflow;

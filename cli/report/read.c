@@ -121,6 +121,8 @@ static bool add_step(report_run *run, const gs_log_line *line)
         .log2_amax = from->amax > 0 ? (float)log2(from->amax) : NAN,
         .reruns = (unsigned char)(reruns < 255 ? reruns : 255),
         .skipped = from->verdict ? strcmp(from->verdict, "apply") != 0 : from->found_inf == 1};
+    report_step *s = &run->steps[run->n - 1];
+    s->forward = s->skipped && from->reason && strcmp(from->reason, "forward") == 0;
     return true;
 }
 

@@ -48,6 +48,7 @@ typedef struct report_step {
     float grad_norm, lr;
     float log2_amax; /* of the largest gradient, true units */
     unsigned char skipped, reruns;
+    unsigned char forward; /* skipped because the loss itself was not finite */
 } report_step;
 
 typedef struct report_valid {
@@ -121,6 +122,7 @@ typedef struct report_run {
     double rate;       /* median */
     double bytes;      /* of memory, summed */
     uint64_t skipped, retried, bad_losses;
+    uint64_t forward, first_forward; /* skipped with a loss that was not finite; the first */
     report_fate fate;
     uint64_t first_bad; /* of DIVERGED and STUCK: the step from which on it was lost */
 } report_run;

@@ -177,7 +177,7 @@ static void draw_runs(FILE *f, const report *r)
         html_escape(f, run->name);
         fputs("</th>", f);
         draw_status(f, run);
-        cell(f, run->n > 0, report_number(text, run->loss));
+        cell(f, run->n > 0 && (run->has_loss || run->is_validated), report_number(text, run->loss));
         cell(f, isfinite(run->accuracy), report_percent(text, run->accuracy));
         cell(f, isfinite(run->underflow), report_percent(text, run->underflow));
         snprintf(text, sizeof text, "%" PRIu64, run->skipped);
@@ -291,22 +291,27 @@ static void draw_footer(FILE *f, const report *r)
         const report_run *run = &r->runs[i];
         fputs("<li>", f);
         html_escape(f, run->path);
-        fprintf(f, ": %" PRIu64 " lines", run->lines);
+        fprintf(f, ": %" PRIu64 " line%s", run->lines, cli_s(run->lines));
         if (run->kind)
             fprintf(f, ", read as %s", run->kind);
         if (run->only_skips)
             fputs("; it tells which steps were skipped, not how many were applied", f);
         if (run->damaged)
-            fprintf(f, "; <strong>%" PRIu64 " could not be read and are left out</strong>",
-                    run->damaged);
+            fprintf(f, "; <strong>%" PRIu64 " could not be read and %s left out</strong>",
+                    run->damaged, run->damaged == 1 ? "is" : "are");
         if (run->is_cut)
             fputs("; the last line is not finished", f);
         if (run->resumes)
-            fprintf(f, "; resumed %" PRIu64 " time%s", run->resumes, run->resumes == 1 ? "" : "s");
+            fprintf(f, "; resumed %" PRIu64 " time%s", run->resumes, cli_s(run->resumes));
         if (run->void_steps)
-            fprintf(f, "; %" PRIu64 " steps were repeated, the later ones count", run->void_steps);
+            fprintf(f,
+                    run->void_steps == 1 ? "; %" PRIu64 " step was repeated, the later one counts"
+                                         : "; %" PRIu64
+                                           " steps were repeated, the later ones count",
+                    run->void_steps);
         if (run->bad_losses)
-            fprintf(f, "; %" PRIu64 " steps have no finite loss", run->bad_losses);
+            fprintf(f, "; %" PRIu64 " step%s no finite loss", run->bad_losses,
+                    run->bad_losses == 1 ? " has" : "s have");
         for (size_t k = 0; k < run->machine.n; k++) {
             fputs(k ? ", " : "; ", f);
             html_escape(f, run->machine.at[k].key);

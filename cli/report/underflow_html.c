@@ -197,7 +197,8 @@ static void draw_maps(FILE *f, const report *r)
         snprintf(id, sizeof id, "map%zu", i);
         draw_map(f, &h, run, first, id);
         if (rest->n > 0) {
-            fprintf(f, "<details><summary>%zu layers with less underflow</summary>\n", rest->n);
+            fprintf(f, "<details><summary>%zu layer%s with less underflow</summary>\n", rest->n,
+                    cli_s(rest->n));
             snprintf(id, sizeof id, "more%zu", i);
             draw_map(f, &h, run, rest, id);
             fputs("</details>\n", f);

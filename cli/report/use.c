@@ -44,8 +44,14 @@ static void say_use_alone(FILE *f, const verdict *v)
             "The scale already follows the gradients; what underflows all the same may not matter. "
             "gradscale compare would tell, and whether bf16 does better.\n",
             f);
-    else if (!g->first->only_skips && group_wasted(g) >= 0.05)
+    else if (!g->first->only_skips && !g->is_sample && group_wasted(g) >= 0.05)
         fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
+    else if (g->forward > 0)
+        fprintf(f,
+                "No other scale: none mends a loss that is not finite before it is scaled. Look at "
+                "the data of the batch%s that %s skipped for it, first that of step %llu.\n",
+                g->forward == 1 ? "" : "es", g->forward == 1 ? "was" : "were",
+                (unsigned long long)g->first_forward);
     else if (!v->has_losses)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else

@@ -61,8 +61,8 @@ static void say_failure(FILE *f, const group *g, const report_run *run)
 {
     const size_t applied = run->n - (size_t)run->skipped;
     if (run->fate == REPORT_STUCK && applied == 0)
-        fprintf(f, "%s failed: all of its %zu steps were skipped, from step %" PRIu64 " on",
-                g->label, run->n, run->first_bad);
+        fprintf(f, "%s failed: all of its %zu step%s were skipped, from step %" PRIu64 " on",
+                g->label, run->n, cli_s(run->n), run->first_bad);
     else if (run->fate == REPORT_STUCK)
         fprintf(f,
                 "%s failed: %zu of its %zu steps were applied, the first was skipped at step "
@@ -82,13 +82,15 @@ static void say_headline_alone(FILE *f, const verdict *v)
     if (group_failed(g))
         say_failure(f, g, g->worst);
     else if (g->first->only_skips)
-        fprintf(f, "%s skipped %" PRIu64 " steps; how many it applied is not in the log", g->label,
-                g->skipped);
+        fprintf(f, "%s skipped %" PRIu64 " step%s; how many it applied is not in the log", g->label,
+                g->skipped, cli_s(g->skipped));
     else if (!v->has_losses && g->skipped > 0)
-        fprintf(f, "%s skipped %" PRIu64 " of %zu steps (%s)", g->label, g->skipped, g->steps,
+        fprintf(f, "%s skipped %" PRIu64 " of %s%zu step%s%s (%s)", g->label, g->skipped,
+                g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
+                g->is_sample ? " in the log" : "",
                 report_percent(share, (double)g->skipped / (double)g->steps));
     else if (!v->has_losses)
-        fprintf(f, "%s applied all of its %zu steps", g->label, g->steps);
+        fprintf(f, "%s applied all of its %zu step%s", g->label, g->steps, cli_s(g->steps));
     else if (!g->is_half)
         fprintf(f, "%s %s at a %s of %s", g->label, came_to(g), loss_name(v),
                 report_number(loss, g->loss));
@@ -232,13 +234,29 @@ static void say_skips(FILE *f, const verdict *v)
         n++;
         fprintf(f, "%s\t", g->label);
         if (g->skipped && g->first->only_skips)
-            fprintf(f, "skipped %" PRIu64 " steps", g->skipped);
+            fprintf(f, "skipped %" PRIu64 " step%s", g->skipped, cli_s(g->skipped));
         else if (g->skipped)
-            fprintf(f, "skipped %" PRIu64 " of %zu steps (%s)", g->skipped, g->steps,
+            fprintf(f, "skipped %" PRIu64 " of %s%zu step%s%s (%s)", g->skipped,
+                    g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
+                    g->is_sample ? " in the log" : "",
                     report_percent(share, (double)g->skipped / (double)g->steps));
+        if (g->forward == g->skipped && g->forward > 0)
+            fprintf(f,
+                    "%s because the loss of %s batch%s was not finite itself, first at step "
+                    "%" PRIu64,
+                    g->forward == 1 ? "" : ", all", g->forward == 1 ? "its" : "their",
+                    g->forward == 1 ? "" : "es", g->first_forward);
+        else if (g->forward > 0)
+            fprintf(f,
+                    ", %" PRIu64
+                    " of them because the loss was not finite itself, first at step %" PRIu64,
+                    g->forward, g->first_forward);
         if (g->retried)
-            fprintf(f, "%sretried %" PRIu64 " %s", g->skipped ? " and " : "", g->retried,
-                    g->retried == 1 ? "batch" : "batches");
+            fprintf(f, "%sretried %" PRIu64 " %s",
+                    g->forward   ? "; it "
+                    : g->skipped ? " and "
+                                 : "",
+                    g->retried, g->retried == 1 ? "batch" : "batches");
         fputs(".\n", f);
     }
 }

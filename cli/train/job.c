@@ -202,6 +202,8 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
     code = ranks_first_error(code, NULL);
     if (code != CLI_GO)
         return code;
+    if (o->dry_run && j->comm.rank == 0 && !*checkpoint) /* large weights take their time */
+        train_show_job(j);
     const gs_status status = gs_trainer_create(&j->trainer, j->ctx, j->model, &config);
     if (status != GS_OK)
         return cli_fail_status(status, gs_context_error(j->ctx));
@@ -301,7 +303,9 @@ int train_job_write(train_job *j, const char *checkpoint)
     const train_options *o = &j->o;
     if (j->comm.rank > 0) /* one rank speaks for all */
         return CLI_GO;
-    int code = o->checkpoint ? open_saver(j, checkpoint) : CLI_GO;
+    int code = o->checkpoint ? train_folder_make(j) : CLI_GO;
+    if (code == CLI_GO && o->checkpoint)
+        code = open_saver(j, checkpoint);
     /* A new run: before its logs, which --resume is to find its way to. One that goes on: after
      * them, since a log that cannot be read ends it with nothing changed. */
     if (code == CLI_GO && o->checkpoint && !o->resume)

@@ -201,6 +201,25 @@ static int between_steps(train_job *j, train_result *r, int signal)
     return busy ? ranks_first_error(code, NULL) : code;
 }
 
+/* A run that goes on at its end takes no step: what it has come to is measured again. */
+static int measure_end(train_job *j, train_result *r)
+{
+    const gs_batch *micro;
+    size_t n;
+    gs_error error = {0};
+    if (train_valid_possible(j))
+        return train_validate(j, &r->loss, &r->accuracy);
+    gs_status status = gs_loader_next(&micro, &n, j->loader, &error);
+    if (status == GS_OK && (status = gs_trainer_evaluate(&r->loss, NULL, j->trainer, micro)))
+        error = *gs_context_error(j->ctx);
+    const int code =
+        ranks_first_error(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
+    if (code == CLI_GO && gs_comm_sum(&j->comm, j->ctx, &r->loss, 1) != GS_OK)
+        return cli_fail_status(GS_ERANK, gs_context_error(j->ctx));
+    r->loss /= j->comm.size;
+    return code;
+}
+
 /* A run that came to its last step may have come to nothing. CLI_GO, or the exit code. Steps count
  * that were taken before a resume, too: one that is left and skipped says nothing of the others. */
 static int judge_end(const train_job *j, train_result *r)
@@ -213,11 +232,12 @@ static int judge_end(const train_job *j, train_result *r)
         if (r->first == 0)
             snprintf(why, sizeof why, ", the first was skipped at step %llu",
                      (unsigned long long)r->first_skip);
-        return cli_failed("the run came to nothing: %llu of %llu steps were applied%s", applied,
-                          all, why);
+        return cli_failed("the run came to nothing: %llu of %llu step%s were applied%s", applied,
+                          all, cli_s(all), why);
     }
-    if (j->about.step > r->first && !isfinite(r->loss)) {
-        if (r->first_bad > 0)
+    if (!isfinite(r->loss)) {
+        const bool before = r->first > 0 && r->first_bad == r->first + 1; /* the resume, perhaps */
+        if (r->first_bad > 0 && !before)
             snprintf(why, sizeof why, ", first at step %llu", (unsigned long long)r->first_bad);
         r->ending = TRAIN_DIVERGED;
         return cli_failed("the run came to nothing: the loss is not finite%s", why);
@@ -262,6 +282,8 @@ int train_loop(train_job *j, train_result *r)
     }
     if (code == CLI_GO && j->about.step > r->first && gs_trainer_compare(j->trainer) != GS_OK)
         code = fail_step(j, r, GS_ERANK);
+    if (code == CLI_GO && j->about.step == r->first)
+        code = measure_end(j, r);
     const double waits = gs_clock();
     const int saved = train_save_end(j, r);
     code = code == CLI_GO ? saved : code;

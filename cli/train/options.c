@@ -39,6 +39,10 @@ static const cli_option job_rows[] = {
      "of text: a tokenizer.json, a vocab.json beside its merges.txt, or a folder with either "
      "(gradscale tokenize makes one); not given: that of --init, or else bytes",
      CLI_STRING(&O->tokenizer)},
+    {"normalize", "yes|no",
+     "images and rows less their mean, in deviations; no: as the file has them, for data that has "
+     "been normalised before",
+     CLI_CHOICE(&O->normalize)},
     {"augment", "LIST",
      "vary the images: crop:N (moved by up to N pixels), flip, cutout:N (a square of N), color:X "
      "(contrast and brightness by up to X), such as crop:4,flip",
@@ -131,7 +135,11 @@ static const cli_option output_rows[] = {
     {"tensorboard", "DIR", "event files for TensorBoard", CLI_STRING(&O->tensorboard)},
     {"report", "FILE", "an HTML report at the end; makes a log beside it if there is none",
      CLI_STRING(&O->report)},
-    {"checkpoint", "DIR", "where checkpoints go", CLI_STRING(&O->checkpoint)},
+    {"checkpoint", "DIR",
+     "where checkpoints go; not given: a new folder runs/NAME-DATE, with log and report unless "
+     "they "
+     "are named",
+     CLI_STRING(&O->checkpoint)},
     {"checkpoint-every", "N", "steps; 0: at the end only; not given: with every validation",
      CLI_UNSIGNED(&O->checkpoint_every), .max = 1e12},
     {"keep", "N", "newest checkpoints to keep, besides the best; 0: all", CLI_UNSIGNED(&O->keep),
@@ -164,8 +172,12 @@ static const cli_option now_rows[] = {
      CLI_FLAG(&O->print_config), .now = true},
     {"dry-run", NULL, "show model, memory and expected time, and end", CLI_FLAG(&O->dry_run),
      .now = true},
-    {"resume", NULL, "go on from the newest checkpoint, with its options unless others are given",
+    {"resume", NULL,
+     "go on from the newest checkpoint of DIR, or of --checkpoint, with its options unless others "
+     "are given",
      CLI_FLAG(&O->resume), .now = true},
+    {"no-save", NULL, "make no folder for the run: nothing is kept but what other options name",
+     CLI_FLAG(&O->no_save), .now = true},
     {"overwrite", NULL, "begin files of --log and --csv anew that an earlier run has left",
      CLI_FLAG(&O->overwrite), .now = true},
     {"quiet", NULL, "print nothing but errors", CLI_FLAG(&O->quiet), .now = true, .letter = 'q'},
@@ -184,11 +196,13 @@ const cli_option train_rows[] = {
 
 static const cli_spec spec = {
     .name = "gradscale train",
+    .operands = "[--resume DIR]",
+    .max_operands = 1,
     .about =
         "Trains a model in mixed precision with loss scaling. Without options a small "
         "convolutional network learns Fashion-MNIST in fp16.\n\n"
         "Progress goes to standard error. SIGINT, SIGTERM and SIGHUP end the run after the "
-        "step that is being taken, with a checkpoint if there is a folder for them, and the "
+        "step that is being taken, with a checkpoint unless --no-save is given, and the "
         "exit code is 130, 143 or 129; a second one ends it at once. A run that came to nothing, "
         "because next to no step was applied or because its loss is not finite at the end, has "
         "the exit code 1.",
@@ -218,13 +232,25 @@ static void keep_length(length below)
     train_given.epochs = below.epochs;
 }
 
+/* --resume DIR is short for --resume --checkpoint DIR. */
+static int take_folder(const char *folder)
+{
+    if (!train_given.resume)
+        return cli_fail("'%.60s' is one argument too many: gradscale train --help shows the usage",
+                        folder);
+    train_given.checkpoint = folder;
+    return CLI_GO;
+}
+
 static int parse(const cli_spec *with, int argc, char **argv)
 {
     char **words = cli_resize(NULL, ((size_t)argc + 1) * sizeof *words);
     memcpy(words, argv, (size_t)argc * sizeof *words); /* parsing moves them */
     const length below = take_length();
-    const int code = cli_parse(with, &argc, words);
+    int code = cli_parse(with, &argc, words);
     keep_length(below);
+    if (code == CLI_GO && argc == 1)
+        code = take_folder(words[0]);
     free(words);
     return code;
 }
@@ -291,6 +317,8 @@ int train_check(const train_options *o)
                         o->ranges);
     if (o->steps != CLI_AUTO && !isnan(o->epochs))
         return cli_fail("--steps and --epochs exclude one another");
+    if (o->no_save && o->checkpoint)
+        return cli_fail("--no-save and --checkpoint exclude one another");
     if (o->patience > 0 && o->valid_every == 0)
         return cli_fail("--patience needs validations: --valid-every is 0");
     if (o->mode > 0 && mode == GS_O3 && o->scaler && strcmp(o->scaler, "none") == 0 && !o->quiet)

@@ -64,7 +64,7 @@ static int check_folder(const char *path)
 }
 
 /* It and those it is in are made where they are not there. */
-static int check_new_folder(const char *path)
+int train_check_new_folder(const char *path)
 {
     struct stat about;
     char folder[PATH];
@@ -99,7 +99,7 @@ int train_check_file(const char *path)
         return errno;
     if (!parent_of(folder, path))
         return ENAMETOOLONG;
-    return is_run_folder(folder) ? check_new_folder(folder) : check_folder(folder);
+    return is_run_folder(folder) ? train_check_new_folder(folder) : check_folder(folder);
 }
 
 /* What an earlier run has logged is not to be lost by a command that was given again. */
@@ -126,8 +126,8 @@ int train_check_paths(const train_options *o)
     } all[] = {{"report", o->report, train_check_file}, /* first: --log may have been made of it */
                {"log", o->log, train_check_file},
                {"csv", o->csv, train_check_file},
-               {"tensorboard", o->tensorboard, check_new_folder},
-               {"checkpoint", o->checkpoint, check_new_folder},
+               {"tensorboard", o->tensorboard, train_check_new_folder},
+               {"checkpoint", o->checkpoint, train_check_new_folder},
                {"data", o->data, NULL},
                {"labels", o->labels, NULL},
                {"init", o->init, NULL},

@@ -81,6 +81,7 @@ static int open_data(train_job *j, const char *checkpoint)
                              .labels = j->o.labels,
                              .time = (size_t)time,
                              .seed = j->o.seed,
+                             .raw = j->o.normalize,
                              .height = height,
                              .width = width,
                              .tokenizer = tokenizer};
@@ -260,6 +261,7 @@ static int resolve(train_job *j)
     fill(&o->telemetry_every, (o->steps + 99) / 100);
     if (o->report && !o->log)
         o->log = train_log_beside(o->report);
+    j->own_name = !o->name;
     if (!o->name) {
         static const char *const quantized[] = {"", " int8", " ptq"};
         snprintf(name, sizeof name, "%s %s%s", precisions[o->precision], o->scaler,
@@ -271,7 +273,7 @@ static int resolve(train_job *j)
 }
 
 /* The options in effect, as text; the rows point to train_given. */
-static char *config_text(const train_job *j)
+void train_job_config(train_job *j)
 {
     char *text;
     size_t size;
@@ -279,7 +281,9 @@ static char *config_text(const train_job *j)
     train_given = j->o;
     cli_config_write(to, train_rows);
     cli_text_end(to, &text);
-    return text;
+    free(j->config);
+    j->config = text;
+    j->about.config = text;
 }
 
 int train_job_open(train_job *j, const char *checkpoint)
@@ -293,7 +297,7 @@ int train_job_open(train_job *j, const char *checkpoint)
     if (code != CLI_GO)
         return code;
     train_model_line(j->line, sizeof j->line, j->kind, j->info, &j->o);
-    j->config = config_text(j);
+    train_job_config(j);
     if (*checkpoint)
         train_resume_changes(j->changes, sizeof j->changes);
     j->items_each = j->info->time ? j->info->time : 1;

@@ -17,10 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char kept[] =
-    "|model|resize|tokenizer|hidden|filters|layers|width|heads|context|positions|norm|mlp|"
-    "head|kv-heads|mlp-width|rope-theta|precision|mode|"
-    "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
+static const char kept[] = "|model|resize|tokenizer|normalize|hidden|filters|layers|width|heads|"
+                           "context|positions|norm|mlp|"
+                           "head|kv-heads|mlp-width|rope-theta|precision|mode|"
+                           "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
 static const char told[] = "|data|labels|augment|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
                            "compress|";
 
@@ -49,7 +49,7 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     const char *folder = train_given.checkpoint;
     *path = 0;
     if (!folder)
-        return cli_fail("--resume needs --checkpoint DIR, where the run has left them");
+        return cli_fail("--resume needs the folder of the run: --resume DIR");
     gs_status status =
         access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
     if (status == GS_ENAME) /* not yet */

@@ -28,6 +28,8 @@ static int prepare(train_job *j, char *checkpoint, size_t room)
     int code = train_job_open(j, checkpoint);
     if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
         code = train_check_paths(&j->o);
+    if (code == CLI_GO) /* what is in it is new: another run may have its first name meanwhile */
+        code = train_folder_name(j);
     code = ranks_first_error(code, NULL);
     if (code == CLI_GO)
         code = train_agree(j, checkpoint);

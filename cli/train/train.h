@@ -7,6 +7,7 @@
  *     tokenizer.c    how text becomes tokens
  *     resolve.c      opens the data and fills in what was left open
  *     job.c          model, trainer, loader, log, checkpoints, put together
+ *     folder.c       runs/NAME-DATE, for a run that names no folder
  *     loop.c         steps, validations, signals
  *     save.c         checkpoints: what is on the disk, and what is tried again
  *     valid.c        validation
@@ -34,6 +35,7 @@ typedef struct train_options {
     int model; /* 0: auto, else models[model - 1] */
     const char *data, *labels, *init, *augment, *hidden;
     const char *resize, *tokenizer;
+    int normalize; /* 1: no */
     uint64_t layers, width, heads, context, filters;
     double dropout;
     const char *positions, *norm, *mlp, *head; /* of gpt; NULL: as GPT-2 has it */
@@ -63,7 +65,7 @@ typedef struct train_options {
     uint64_t compare_every;
 
     const char *config;
-    bool resume, quiet, dry_run, print_config, overwrite;
+    bool resume, quiet, dry_run, print_config, overwrite, no_save;
 } train_options;
 
 /* The one the table points to: a process trains one job. */
@@ -80,6 +82,7 @@ int train_check(const train_options *o);
 /* Whether the files of a resolved job can be written. */
 int train_check_paths(const train_options *o);
 char *train_log_beside(const char *report); /* the log that --report makes; the caller's to free */
+int train_check_new_folder(const char *path); /* an errno, as below */
 int train_check_file(const char *path); /* what keeps it from being written: an errno; 0: nothing */
 
 /* ---- a run that goes on ---- */
@@ -167,6 +170,8 @@ typedef struct train_job {
     uint64_t items_each;  /* images or tokens of an item */
     char line[TRAIN_LINE];
     char changes[2 * TRAIN_LINE]; /* of a run that goes on: what train_resume_changes says */
+    bool own_name;                /* o.name was made here, not given */
+    bool new_folder;              /* o.checkpoint was, and is still to be made */
     char *config;                 /* as --print-config writes it */
     char *about_data;             /* gs_data_describe */
     gs_checkpoint about;          /* where it stands */
@@ -184,6 +189,12 @@ int train_job_model(train_job *j);
 int train_job_make(train_job *j, char *checkpoint, size_t room);
 /* CLI_GO if all ranks have the same job; else all of them say what differs, and where. */
 int train_agree(const train_job *j, const char *checkpoint);
+/* Writes j->config anew, after its options have changed. */
+void train_job_config(train_job *j);
+/* A run that names no folder gets one, unless --no-save is given: its name, and at the beginning
+ * of writing the folder. CLI_GO or the exit code. */
+int train_folder_name(train_job *j);
+int train_folder_make(train_job *j);
 /* Begins to write: logs and checkpoints. */
 int train_job_write(train_job *j, const char *checkpoint);
 void train_job_close(train_job *j);
@@ -193,6 +204,13 @@ typedef struct train_bytes {
 } train_bytes;
 train_bytes train_job_bytes(const train_job *j, gs_memory tape);
 uint64_t train_job_parameters(const train_job *j);
+
+/* Bytes of checkpoints: about those of one, how many there are at most, and their sum. */
+typedef struct train_disk {
+    uint64_t one, files, all;
+} train_disk;
+train_disk train_disk_of(const train_job *j);
+uint64_t train_folder_bytes(const char *folder); /* of the files that are there */
 
 /* ---- the loop ---- */
 
@@ -264,6 +282,8 @@ bool train_valid_possible(const train_job *j);
 
 /* ---- what people see ---- */
 
+const char *train_bytes_text(char text[48], uint64_t bytes);
+void train_show_job(const train_job *j); /* what is known before there are weights */
 void train_show_heading(const train_job *j);
 uint64_t train_skipped(const train_job *j); /* steps, those before a resume too */
 void train_show_progress(const train_job *j, const train_result *r, const gs_log_step *step);

@@ -36,7 +36,7 @@ static const char *scale_text(char text[48], double scale)
     return text;
 }
 
-static const char *bytes_text(char text[48], uint64_t bytes)
+const char *train_bytes_text(char text[48], uint64_t bytes)
 {
     const double b = (double)bytes;
     const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
@@ -45,7 +45,7 @@ static const char *bytes_text(char text[48], uint64_t bytes)
     return text;
 }
 
-static void print_job(const train_job *j)
+void train_show_job(const train_job *j)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
     const train_options *o = &j->o;
@@ -53,7 +53,8 @@ static void print_job(const train_job *j)
     if (j->info->items[GS_SPLIT_TRAIN] != UINT64_MAX)
         snprintf(train, sizeof train, "%llu", (unsigned long long)j->info->items[GS_SPLIT_TRAIN]);
     if (j->epoch_steps > 0)
-        snprintf(epochs, sizeof epochs, ", %.3g epochs", (double)o->steps / (double)j->epoch_steps);
+        snprintf(epochs, sizeof epochs, ", %.3g epoch%s", (double)o->steps / (double)j->epoch_steps,
+                 o->steps == j->epoch_steps ? "" : "s");
     cli_print("model      %s, %llu weights\n", j->line,
               (unsigned long long)train_job_parameters(j));
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
@@ -66,9 +67,24 @@ static void print_job(const train_job *j)
                   train_quantize(o) == GS_QUANTIZE_QAT ? "in training and validation"
                                                        : "in validation",
                   o->ranges);
-    cli_print("training   %llu steps of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+    cli_print("training   %llu step%s of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
+              cli_s(o->steps),
               (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
               o->optimizer, o->lr, o->schedule);
+    cli_flush();
+}
+
+/* Where it is kept, and what that takes. */
+static void show_folder(const train_job *j)
+{
+    char all[48], one[48];
+    if (!j->o.checkpoint)
+        return;
+    const train_disk d = train_disk_of(j);
+    cli_print("folder     %s\n", j->o.checkpoint);
+    printf("disk       up to %s: %llu checkpoint%s of %s%s\n", train_bytes_text(all, d.all),
+           (unsigned long long)d.files, cli_s(d.files), train_bytes_text(one, d.one),
+           j->o.keep > 0 && d.files > j->o.keep ? ", the newest and the best" : "");
 }
 
 /* Of several ranks, what one of them holds. */
@@ -77,17 +93,19 @@ static void print_ranks(const train_job *j)
     static const char *const wires[] = {"fp32", "fp16", "bf16"};
     const gs_held held = gs_trainer_held(j->trainer);
     char sums[4][48];
-    printf("ranks      %d of %u threads%s, gradients are sent in %s\n", j->comm.size,
-           gs_context_threads(j->ctx), j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
+    printf("ranks      %d of %u thread%s%s, gradients are sent in %s\n", j->comm.size,
+           gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)),
+           j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
     printf("memory     %s per rank: weights %s, optimizer %s, gradients %s\n",
-           bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
-           bytes_text(sums[1], held.weights), bytes_text(sums[2], held.optimizer),
-           bytes_text(sums[3], held.gradients));
+           train_bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
+           train_bytes_text(sums[1], held.weights), train_bytes_text(sums[2], held.optimizer),
+           train_bytes_text(sums[3], held.gradients));
 }
 
 void train_show_heading(const train_job *j)
 {
-    print_job(j);
+    train_show_job(j);
+    show_folder(j);
     if (j->comm.size > 1)
         print_ranks(j);
     if (j->about.step > 0)
@@ -162,17 +180,25 @@ void train_show_summary(const train_job *j, const train_result *r)
                                                 : " (best %.4f at step %llu)",
                j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
                (unsigned long long)j->about.best_step);
-    printf("\nsteps      %llu applied, %llu skipped, %llu retried; the scale is %s\n",
+    printf("\nsteps      %llu applied, %llu skipped, %llu retr%s; the scale is %s\n",
            (unsigned long long)c->applied, (unsigned long long)train_skipped(j),
-           (unsigned long long)c->retried,
+           (unsigned long long)c->retried, c->retried == 1 ? "y" : "ies",
            scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
+    const unsigned long long forward = c->skipped[GS_REASON_FORWARD];
+    if (forward > 0) {
+        printf("bad loss   %llu step%s skipped: the loss was not finite before scaling", forward,
+               forward == 1 ? " was" : "s were");
+        if (r->first == 0)
+            printf(", first at %llu", (unsigned long long)r->first_bad);
+        printf("\n");
+    }
     const double stepping = r->seconds - r->phases[TRAIN_VALID];
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms per step; %s in all\n", (double)r->items / stepping,
                unit_of(j), 1e3 * stepping / (double)steps, time_text(took, r->seconds));
     if (j->comm.size > 1 && steps > 0)
         printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
-               bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
+               train_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
     } files[] = {{"log", o->log},
@@ -183,11 +209,15 @@ void train_show_summary(const train_job *j, const train_result *r)
         if (files[i].path)
             cli_print("%-10s %s\n", files[i].what, files[i].path);
     if (r->saved > 0)
-        cli_print("saved      %s/step-%08llu.safetensors%s\n", o->checkpoint,
-                  (unsigned long long)r->saved,
-                  r->ending == TRAIN_STOPPED ? "; --resume goes on from it" : "");
+        cli_print("saved      %s/step-%08llu.safetensors\n", o->checkpoint,
+                  (unsigned long long)r->saved);
+    if (o->checkpoint)
+        cli_print("disk       %s in %s\n",
+                  train_bytes_text(took, train_folder_bytes(o->checkpoint)), o->checkpoint);
+    if (r->ending == TRAIN_STOPPED && o->checkpoint)
+        cli_print("go on      gradscale train --resume %s\n", o->checkpoint);
     else if (r->ending == TRAIN_STOPPED)
-        printf("saved      nothing: there is no --checkpoint\n");
+        printf("saved      nothing: --no-save was given\n");
 }
 
 /* ---- the dry run ---- */
@@ -209,7 +239,9 @@ int train_dry_run(train_job *j)
     gs_memory tape = {0};
     double best = HUGE_VAL, forward = 0;
     const double began = gs_clock();
-    print_job(j);
+    if (j->about.step > 0) /* of a new run it has been said, before there were weights */
+        train_show_job(j);
+    show_folder(j);
     cli_flush();
     /* the first two make the arena */
     for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
@@ -236,11 +268,11 @@ int train_dry_run(train_job *j)
     const train_bytes b = train_job_bytes(j, tape);
     char took[48], sums[5][48];
     printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
-           bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-           bytes_text(sums[1], b.weights), bytes_text(sums[2], b.optimizer),
-           bytes_text(sums[3], b.gradients), bytes_text(sums[4], b.activations));
-    printf("time       about %s: %.2f ms per step on %u threads\n",
+           train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+           train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
+           train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+    printf("time       about %s: %.2f ms per step on %u thread%s\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
-           gs_context_threads(j->ctx));
+           gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));
     return CLI_DONE;
 }

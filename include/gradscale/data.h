@@ -72,6 +72,7 @@ typedef struct gs_data_config {
     const char *like;
     int unlabelled; /* images without their classes, with `like`: targets are -1, and all items are
                        of the split to train on, in the order of the files */
+    int raw;        /* images as the file has them: neither mean nor deviation is taken */
     size_t height, width; /* of the images of a folder; 0: those of the first */
     /* What makes tokens of text, or made those of token files: the text of a tokenizer.json
      * (tokenizer.h). NULL: text is bytes. `like` has its own. */

@@ -351,7 +351,7 @@ static gs_status finish(gs_data *data, const gs_data_config *config, bool pixels
     } else {
         gsi_data_split(data, config, f->n);
     }
-    return status == GS_OK && !data->like ? measure(data, error) : status;
+    return status == GS_OK && !data->like && !config->raw ? measure(data, error) : status;
 }
 
 static gs_status open_folder(gs_data *data, const gs_data_config *config, gs_error *error)

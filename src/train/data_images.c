@@ -222,7 +222,7 @@ gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *
     } else {
         gsi_data_split(data, config, x->shape[0]);
     }
-    return data->like ? GS_OK : measure(data, error);
+    return data->like || config->raw ? GS_OK : measure(data, error);
 }
 
 static gs_status open_paths(gs_data *data, const gs_data_config *config, const char *x_path,

@@ -382,7 +382,7 @@ if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; t
     check "progress on a terminal" colored "$gs" bench kernels $quick --json
     check "is a bar" grep -q '\[[#.]*\] ' "$tmp/out"
     gpt="--model gpt --layers 1 --width 16 --heads 2 --context 16 --data README.md --batch 2 --valid-items 2 --threads 1"
-    check "of a run that is interrupted by validations" colored timeout -s INT 2.5 "$gs" train $gpt --steps 1000000 \
+    check "of a run that is interrupted by validations" colored timeout -s INT 2.5 "$gs" train $gpt --no-save --steps 1000000 \
         --valid-every 10
     check "the time left is of all of it" grep -q ' [1-9][0-9:]*:[0-9][0-9] left' "$tmp/out"
     check "a terminal that rewrites no line" not colored env TERM=dumb "$gs" compare $gpt --steps 2 --runs fp32,bf16 \

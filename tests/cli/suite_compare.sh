@@ -57,7 +57,7 @@ check "one row per run, in order" test "$(sed -n '2,7s/  .*//p' "$tmp/out" | tr 
 check "every cell is a number" sh -c "! sed -n 3,7p '$tmp/out' | grep -E '  -( |\$)|nan|inf'"
 check "words" has '^Use '
 check "the command that uses it" has "^    gradscale train --config $tmp/a/job.conf --precision (fp32|fp16|bf16) --scaler [a-z]+\$"
-train_again() { sh -c "$(sed -n "s|^    gradscale train|'$gs' train|p" "$tmp/out") --quiet --steps 1"; }
+train_again() { sh -c "$(sed -n "s|^    gradscale train|'$gs' train|p" "$tmp/out") --quiet --steps 1 --no-save"; }
 check "which works" train_again
 narrow() { "$gs" compare --config "$tmp/small.conf" --output "$tmp/a" --resume >"$tmp/narrow" && ! grep -v '^    gradscale\|^The report' "$tmp/narrow" | grep '.\{81\}'; }
 COLUMNS=80
@@ -70,7 +70,7 @@ check "the report" grep -q '</html>' "$tmp/a/report.html"
 check "one log per run" test "$(ls "$tmp/a" | grep -c 'seed-1.jsonl$')" -eq 6
 
 # A run of it is what train does with the same options.
-"$gs" train --config "$tmp/a/job.conf" --precision fp16 --scaler headroom --quiet \
+"$gs" train --no-save --config "$tmp/a/job.conf" --precision fp16 --scaler headroom --quiet \
     --log "$tmp/alone.jsonl" >/dev/null
 losses() { sed -n 's/^{"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"; }
 losses "$tmp/alone.jsonl" >"$tmp/alone"

@@ -68,7 +68,7 @@ check "the same losses as the run that was not stopped" resumed
 check "14 of them" test "$(losses "$tmp/c.jsonl" | wc -l)" = 14
 varied()
 {
-    "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --log "$tmp/d.jsonl" &&
+    "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --no-save --log "$tmp/d.jsonl" &&
         ! losses "$tmp/d.jsonl" | tail -14 | diff -q "$tmp/whole" -
 }
 check "others without --augment" varied
@@ -91,7 +91,19 @@ sed 1d "$tmp/bare.csv" >"$tmp/numbers.csv"
 check "and without titles" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/numbers.csv' | cmp - '$tmp/labelled'"
 check "rows are called so" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^data .* rows to train on'"
 check "a CSV without --model: an mlp" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^model *mlp 1x2x1'"
-check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 $small
+printf 'a,b,kind\n' >"$tmp/raw.csv"
+awk 'BEGIN { for (i = 0; i < 60; i++) printf "%d,%s,%d\n", i % 2, i == 7 ? "1e9" : 3 - i % 2, i % 2 }' >>"$tmp/raw.csv"
+raw() { "$gs" train --hidden 8 --data "$tmp/raw.csv" --steps 20 $small --no-save --overwrite --log "$tmp/raw.jsonl" "$@" && ! grep -q '"verdict":"skip"' "$tmp/raw.jsonl"; }
+check "a record that is far off, normalised" raw
+check "--normalize no: it is too large for fp16" not raw --normalize no
+check "which is the reason" grep -q '"verdict":"skip","reason":"forward"' "$tmp/raw.jsonl"
+check "not for bf16" raw --normalize no --precision bf16
+check "a model without normalisation" "$gs" train --hidden 8 --data "$tmp/rows.csv" --normalize no --steps 100 --lr 0.02 $small --checkpoint "$tmp/raw-run"
+check "says so" not grep -aq inverse_std "$tmp/raw-run/best.safetensors"
+check "eval reads data as it did" sh -c "'$gs' eval '$tmp/raw-run' --data '$tmp/rows.csv' | grep -q '^accuracy\|right'"
+check "--resume keeps it" says "--normalize yes does not go with raw-run/step-00000100.safetensors, which has no: begin a new run for that" \
+    train --resume --checkpoint "$tmp/raw-run" --normalize yes
+check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 --no-save $small
 
 # ---- what is refused ----
 

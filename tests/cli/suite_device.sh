@@ -14,6 +14,13 @@ check "which is named" grep -q '^gradscale: libno_such.so.1 cannot be opened' "$
 check "a device that is not there" code 2 "$gs" device --test --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --index 9
 check "nor on the host" code 2 "$gs" device --test --index 9
 check "which is said" grep -qx 'gradscale: there is no host device 9: there is 1' "$tmp/out"
+check "one kind" sh -c "'$gs' device --kind host >'$tmp/out' 2>&1 && [ \$(wc -l <'$tmp/out') -eq 2 ] && grep -q '^host ' '$tmp/out'"
+check "a kind of which there is none" code 1 "$gs" device --kind cuda --library libno_such.so.1
+check "says why" grep -q '^cuda: libno_such.so.1 cannot be opened' "$tmp/out"
+check "and lists no other" not grep -q '^host' "$tmp/out"
+check "in 80 columns" sh -c "! COLUMNS=80 '$gs' device | grep '.\\{81\\}'"
+check "with --test, too" sh -c "'$gs' device | awk '/^(host|opencl) / { print \$1 }' | sort -u | while read -r kind; do
+    ! '$gs' device --test --kind \$kind | grep '.\\{81\\}' || exit 1; done"
 check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device --size 256K --rounds 1
 check "bench device --json" code 0 "$gs" bench device --size 256K --rounds 1 --json
 check "is JSON" awk -f tests/support/json.awk "$tmp/out"

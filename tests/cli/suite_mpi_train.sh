@@ -19,7 +19,7 @@ train()
 {
     n=$1
     shift
-    timeout 100 mpirun -n "$n" "$program" train "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 100 mpirun -n "$n" "$program" train "$@" $(unsaved "$@") >"$tmp/out" 2>"$tmp/err"
 }
 lines() { grep -c '^{"step":' "$1"; }
 equal() { echo "$1, not $2" && [ "$1" = "$2" ]; }
@@ -32,7 +32,7 @@ check "2 ranks" train 2 $job --steps 12 --log "$tmp/a.jsonl" --csv "$tmp/a.csv" 
     --checkpoint "$tmp/a" --checkpoint-every 6 --report "$tmp/a.html"
 check "one log" equal "$(lines "$tmp/a.jsonl")" 12
 check "one heading" once "^model "
-check "it says how many" once "^ranks *2 of 1 threads"
+check "it says how many" once "^ranks *2 of 1 thread,"
 check "and what they hold" once "^memory .* per rank"
 check "the log says how many" grep -q '"ranks":2' "$tmp/a.jsonl"
 check "a report" grep -q "</html>" "$tmp/a.html"
@@ -155,9 +155,9 @@ differs() # MESSAGE OPTIONS-OF-RANK-1 OPTION...
     message=$1 other=$2
     shift 2
     rm -rf "$tmp/d" "$tmp/d.jsonl"
-    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 30 --log "$tmp/d.jsonl" "$@" \
+    timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$other" $job --steps 4 --timeout 30 --log "$tmp/d.jsonl" --checkpoint "$tmp/d" "$@" \
         >"$tmp/out" 2>"$tmp/err"
-    equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && not says "not answered"
+    equal $? 1 && says "$message" && [ ! -e "$tmp/d.jsonl" ] && [ ! -e "$tmp/d" ] && not says "not answered"
 }
 jobs="the ranks have different jobs:"
 cp README.md "$tmp/data.txt"
@@ -171,9 +171,21 @@ check "a setting on rank 1" differs "$jobs --set is not given on rank 0 and eps=
 check "ZeRO-1 on rank 1" differs "$jobs --zero is" --zero
 check "other data on rank 1" differs "$jobs the content of the data is content .* on rank 0 and content .* on rank 1" \
     "--data $tmp/other.txt" --data "$tmp/data.txt"
-check "checkpoints on rank 1 alone" differs "$jobs the folder of checkpoints is not given on rank 0 and given on rank 1" \
-    "--checkpoint $tmp/d"
-agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
+cat >"$tmp/none.sh" <<END
+[ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && set -- "\$@" --no-save
+exec "$program" train "\$@"
+END
+mkdir "$tmp/home"
+at_home() { (cd "$tmp/home" && timeout 100 mpirun -n 2 "$@" $job --steps 4 --valid-every 2 >"$tmp/out" 2>"$tmp/err"); }
+check "no checkpoints on rank 1 alone" not at_home sh "$tmp/none.sh"
+check "is told" says "$jobs the folder of checkpoints is given on rank 0 and not given on rank 1"
+check "and nothing is left" test ! -e "$tmp/home/runs"
+check "a folder of their own" at_home "$program" train --zero
+check "is one" equal "$(ls "$tmp/home/runs" | wc -l)" 1
+check "with all that belongs there" equal "$(ls "$tmp/home/runs/"* | tr '\n' ' ')" \
+    "best.safetensors job.conf log.jsonl report.html step-00000002.safetensors step-00000004.safetensors "
+check "it goes on alone" "$program" train --resume "$(echo "$tmp/home/runs/"*)" --steps 6 --quiet
+agree() { rm -f "$tmp/d.jsonl"; timeout 100 mpirun -n 3 sh "$tmp/other.sh" "$1" $job --no-save --steps 4 --log "$tmp/d.jsonl" --data "$tmp/data.txt" >"$tmp/out" 2>"$tmp/err"; }
 check "what a rank may have of its own" agree "--threads 2 --cpu ref --timeout 50 --data $tmp/copy/same.txt --name x"
 
 # A rank that never starts, and one whose disk is slow.
@@ -181,7 +193,7 @@ cat >"$tmp/late.sh" <<END
 [ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 1 ] && exec sleep 60
 exec "$program" train "\$@"
 END
-never() { start=$(date +%s); timeout 50 mpirun -n 2 sh "$tmp/late.sh" $job --steps 4 --timeout 3 >"$tmp/out" 2>"$tmp/err"
+never() { start=$(date +%s); timeout 50 mpirun -n 2 sh "$tmp/late.sh" $job --no-save --steps 4 --timeout 3 >"$tmp/out" 2>"$tmp/err"
     code=$?; took=$(($(date +%s) - start)); echo "code $code, $took s"; [ $code -ne 0 ] && [ $code -ne 124 ] && [ $took -lt 20 ]; }
 check "a rank that never starts ends the others" never
 check "which say so" says "rank 0: not all ranks have started within 3 s"

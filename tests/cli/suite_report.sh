@@ -231,6 +231,7 @@ check "what it was read as" has "5 lines, read as Megatron-LM"
 check "DeepSpeed" foreign deepspeed.log
 check "its skips" says "deepspeed.log skipped 2 of 20 steps (10%)"
 check "no loss is no loss that is not finite" not says "finite"
+check "nor in the table" not has "<td>not finite</td>"
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
@@ -243,9 +244,11 @@ check "its steps" has '<td>149</td>'
 check "its accuracy" has '<td>62.5%</td>'
 check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
+check "one logged step in ten is no share of all steps" says "skipped 1 of the 3 steps in the log (33.3%)"
+check "and asks for no other scale" not says "overflows less often"
 check "the scale alone" foreign scale.jsonl
 check "tells of skips" says "skipped 2 of 5 steps"
-"$program" train --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
+"$program" train --no-save --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
     --csv "$tmp/own.csv" --log "$tmp/own.jsonl"
 skips() { sed -n 's/.*<th scope="row">8<\/th>//p' "$page" | head -n 1; }
 check "our log" "$program" report --output "$page" "$tmp/own.jsonl"
@@ -302,7 +305,7 @@ check "and nothing else changes" has '<th scope="row">40</th>'
 printf '%s\n' '{"step":41,"loss":NaN,"scale":Infinity,"amax":-Infinity,"verdict":"NaN"}' >>"$tmp/one.jsonl"
 check "NaN and Infinity as others write them" page one
 check "are no damage" not has "could not be read"
-check "but no number either" has "1 steps have no finite loss"
+check "but no number either" has "1 step has no finite loss"
 {
     sed '$d' "$tmp/one.jsonl"
     printf '%s\n' '{"step":50,"loss":1e308,"scale":1e-320,"underflow":7,"items_per_s":1e308,"reruns":1e30,"verdict":7}' \

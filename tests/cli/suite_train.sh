@@ -27,7 +27,7 @@ refuses()
 {
     message="gradscale: $1"
     shift
-    "$gs" train "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    "$gs" train "$@" $(unsaved "$@") >"$tmp/out" 2>"$tmp/err" </dev/null
     code=$?
     sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
     echo "gradscale train $*: exit code $code"
@@ -41,7 +41,7 @@ exits()
 {
     want=$1
     shift
-    "$gs" train "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    "$gs" train "$@" $(unsaved "$@") >"$tmp/out" 2>"$tmp/err" </dev/null
     code=$?
     echo "gradscale train $*: exit code $code, wanted $want"
     cat "$tmp/out" "$tmp/err"
@@ -65,7 +65,7 @@ check "--print-config" sh -c "cd '$tmp' && '$gs' train $mlp --name 'a # b' --set
     sed 's|$tmp/||' | diff '$PWD/tests/data/train-config.txt' -"
 dry()
 {
-    "$gs" train $mlp --dry-run >"$tmp/dry" && sed "s|$tmp/||; s|^\(time  *about\).*|\1|" "$tmp/dry" |
+    "$gs" train $mlp --dry-run >"$tmp/dry" && sed "s|$tmp/||; s|^\(time  *about\).*|\1|; s|^\(folder.*\)-20[-0-9]*$|\1|" "$tmp/dry" |
         diff tests/data/train-dry.txt -
 }
 check "--dry-run" dry
@@ -79,7 +79,7 @@ check "a run" exits 0 $mlp --steps 40 --valid-every 15 --log "$tmp/a.jsonl" --cs
 cp "$tmp/out" "$tmp/summary"
 check "its heading" grep -qx 'model      mlp 8x8x1 hidden=16 classes=10, 1210 weights' "$tmp/summary"
 check "its end" grep -Eqx 'done       at step 40 of 40, loss [0-9.]+, [0-9.]+% right.*' "$tmp/summary"
-check "its steps" grep -Eqx 'steps      [0-9]+ applied, [0-9]+ skipped, 0 retried; the scale is 2\^1[0-9]' "$tmp/summary"
+check "its steps" grep -Eqx 'steps      [0-9]+ applied, [0-9]+ skipped, 0 retries; the scale is 2\^1[0-9]' "$tmp/summary"
 check "where it lies" grep -qx "saved      $tmp/a/step-00000040.safetensors" "$tmp/summary"
 check "validations on stderr" test "$(grep -c '^step [0-9]*: validation loss' "$tmp/err")" -eq 3
 check "best and last" test -f "$tmp/a/best.safetensors" -a -f "$tmp/a/step-00000040.safetensors"
@@ -122,7 +122,7 @@ check "train fcn" exits 0 --model fcn --filters 2 --batch 2 --valid-items 4 --st
 check "train gpt" exits 0 --model gpt --layers 1 --width 16 --heads 2 --context 16 --data README.md \
     --batch 2 --valid-items 4 --steps 3 --threads 1
 check "the model that fits the data" sh -c "'$gs' train --data README.md --print-config | grep -qx 'model = gpt'"
-check "weights of O3 without scaler are told" sh -c "'$gs' train $mlp --steps 2 --mode O3 --scaler none 2>&1 >'$tmp/out' | grep -q '^gradscale: --mode O3 with --scaler none: '"
+check "weights of O3 without scaler are told" sh -c "'$gs' train $mlp --no-save --steps 2 --mode O3 --scaler none 2>&1 >'$tmp/out' | grep -q '^gradscale: --mode O3 with --scaler none: '"
 check "and the run goes on" grep -q '^done ' "$tmp/out"
 check "early stop" exits 0 $mlp --lr 0 --steps 500 --valid-every 2 --patience 3 --log "$tmp/early.jsonl"
 check "says so" grep -q '^early stop at step 8 of 500' "$tmp/out"
@@ -175,7 +175,7 @@ check "makes no folder" test ! -e "$tmp/latin"
 check "labels of nothing" refuses "--data: shapes: has no use for labels: it is not a file of IDX or NumPy images" \
     --data shapes --labels "$tmp/small-labels-idx1-ubyte"
 check "patience alone" refuses "--patience needs validations: --valid-every is 0" $mlp --patience 2 --valid-every 0
-check "resume from nowhere" refuses "--resume needs --checkpoint DIR, where the run has left them" $mlp --resume
+check "resume from nowhere" refuses "--resume needs the folder of the run: --resume DIR" $mlp --resume
 check "a folder that is taken" refuses \
     "--checkpoint: a holds checkpoints of a run: add --resume to go on with it, or name another folder" \
     $mlp --checkpoint "$tmp/a" --log "$tmp/untouched.jsonl"
@@ -451,6 +451,85 @@ check "--overwrite" exits 0 $mlp --steps 2 --quiet --overwrite --log "$tmp/kept.
 check "begins it anew" test "$(grep -c '^{"step":' "$tmp/kept.jsonl")" -eq 2
 check "--log to a device" exits 0 $mlp --steps 2 --quiet --log /dev/null
 
+# ---- the folder of a run that names none ----
+
+mkdir "$tmp/home"
+at_home() { (cd "$tmp/home" && exec "$gs" train $mlp --steps 20 "$@" >"$tmp/out" 2>"$tmp/err"); }
+only() { [ "$(ls -d "$tmp/home/runs/$1"*)" = "$(ls -d "$tmp/home/runs/$1"* | head -n 1)" ] && ls -d "$tmp/home/runs/$1"*; }
+check "runs/NAME-DATE" at_home
+folder=$(only mlp-fp16-pytorch-20)
+name=runs/$(basename "$folder")
+check "is named" grep -qx "folder     $name" "$tmp/out"
+check "has options, log, report, the newest three and the best" test "$(ls "$folder" | tr '\n' ' ')" = \
+    "best.safetensors job.conf log.jsonl report.html step-00000016.safetensors step-00000018.safetensors \
+step-00000020.safetensors "
+check "which are told of" test "$(grep -cE "^(log|report|saved|disk) .*$name" "$tmp/out")" -eq 4
+check "its options name it" grep -qx "checkpoint = $name" "$folder/job.conf"
+check "and its log" grep -qx "log = $name/log.jsonl" "$folder/job.conf"
+# what the heading says of the disk is no less than what is there
+at_most()
+{
+    said=$(sed -n 's/^disk  *up to \([0-9.]*\) kB: 4 checkpoints of .*/\1/p' "$tmp/out")
+    is=$(du -cb "$folder"/*.safetensors | awk 'END { print $1 / 1000 }')
+    echo "$said kB, and it is $is kB" && awk "BEGIN { exit !($said >= $is && $said < 2 * $is) }"
+}
+check "the disk that it takes" at_most
+check "--resume DIR" sh -c "cd '$tmp/home' && '$gs' train --resume '$name' --steps 30 >'$tmp/out' 2>'$tmp/err'"
+check "goes on" grep -q '^done       at step 30 of 30' "$tmp/out"
+check "with its log" test "$(grep -c '^{"step"' "$folder/log.jsonl")" -eq 30
+check "and its report" grep -qx "report     $name/report.html" "$tmp/out"
+check "a folder that has moved" sh -c "mv '$folder' '$tmp/moved' && '$gs' train --resume '$tmp/moved' --steps 31 --quiet &&
+    grep -q '\"step\":31' '$tmp/moved/log.jsonl'"
+check "a name of one's own" at_home --name 'My ../Run: 2' --quiet
+check "becomes a name of a folder" only My-Run-2-20
+check "--checkpoint: no other folder" sh -c "cd '$tmp/home' && rm -rf runs && exec '$gs' train $mlp --steps 2 --checkpoint own --quiet"
+check "there is none" test ! -e "$tmp/home/runs" -a ! -e "$tmp/home/own/log.jsonl"
+check "--no-save" at_home --no-save
+check "nor one" test ! -e "$tmp/home/runs"
+check "which is told nothing of" not grep -qE '^(folder|disk|saved|log|report) ' "$tmp/out"
+check "--dry-run, --print-config, and what is refused" sh -c "cd '$tmp/home' && '$gs' train $mlp --dry-run >'$tmp/out' &&
+    '$gs' train $mlp --print-config >'$tmp/printed' && ! '$gs' train $mlp --init none 2>/dev/null"
+check "make none" test ! -e "$tmp/home/runs"
+check "a dry run says what it would take" grep -q '^disk       up to ' "$tmp/out"
+check "a printed config names none" not grep -qE '^(checkpoint|log|report) =' "$tmp/printed"
+check "two at once" sh -c "cd '$tmp/home' && for i in 1 2 3; do '$gs' train $mlp --steps 2 --name same --quiet & done; wait"
+check "have a folder each" test "$(ls -d "$tmp/home/runs/same-"*/report.html | wc -l)" -eq 3
+check "a log of one's own: no report beside it" at_home --quiet --log own.jsonl --name logged
+check "it is the log" sh -c "test -s '$tmp/home/own.jsonl' && ! ls '$tmp'/home/runs/logged-*/log.jsonl 2>/dev/null"
+check "contradictions" refuses "--no-save and --checkpoint exclude one another" $mlp --no-save --checkpoint "$tmp/none"
+check "a folder without --resume" refuses "'none' is one argument too many: gradscale train --help shows the usage" $mlp none
+rm -rf "$tmp/home/runs" && echo >"$tmp/home/runs"
+check "runs is a file" not at_home
+check "is told, with what to do" grep -qxE "gradscale: runs/mlp-fp16-pytorch-[-0-9]* cannot be made for this run: Not a directory: \
+name a folder with --checkpoint, or add --no-save" "$tmp/err"
+interrupt_home()
+{
+    rm -f "$tmp/home/runs"
+    (cd "$tmp/home" && exec "$gs" train $mlp --steps 1000000 >"$tmp/out" 2>"$tmp/err") &
+    pid=$!
+    until_true grep -qs '^folder ' "$tmp/out"
+    kill -INT $pid
+    wait $pid
+    [ $? -eq 130 ] && grep -q "^go on      gradscale train --resume runs/mlp-fp16-pytorch-" "$tmp/out"
+}
+check "a run that is interrupted says how to go on" interrupt_home
+
+# ---- a dry run of a large model ----
+
+large()
+{
+    "$gs" train --model gpt --layers 12 --width 768 --heads 12 --context 1024 --batch 1 --data README.md --dry-run \
+        >"$tmp/large" 2>"$tmp/err" &
+    pid=$!
+    until_true grep -qs '^training ' "$tmp/large"
+    grep -q '^memory ' "$tmp/large" && echo "the weights came first"
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    cat "$tmp/large" "$tmp/err"
+    ! grep -q '^memory ' "$tmp/large" && ! grep -q '^disk ' "$tmp/large"
+}
+check "says what it is before it makes the weights" large
+
 # ---- runs that come to nothing ----
 
 check "every step is skipped" exits 1 $mlp --steps 20 --scaler static:1e15 --log "$tmp/stuck.jsonl"
@@ -469,6 +548,15 @@ check "it says so" grep -qE '^gradscale: the run came to nothing: the loss is no
 check "and where: the log agrees" test "$(sed -n 's/.*first at step //p' "$tmp/err")" = \
     "$(sed -n 's/^{"step":\([0-9]*\),"loss":null.*/\1/p' "$tmp/nan.jsonl" | head -n 1)"
 check "in its log" grep -q '"status":"diverged"' "$tmp/nan.jsonl"
+check "with checkpoints" exits 1 $mlp --steps 20 --precision fp32 --scaler none --optimizer sgd --lr 1e6 --clip 0 \
+    --checkpoint "$tmp/nan" --quiet
+check "--resume, at its end" exits 1 --resume --checkpoint "$tmp/nan" --log "$tmp/nan/log"
+check "is diverged, not done" grep -q '^diverged   at step 20 of 20' "$tmp/out"
+check "and says so" grep -qx 'gradscale: the run came to nothing: the loss is not finite' "$tmp/err"
+check "--resume, with a step left" exits 1 --resume --checkpoint "$tmp/nan" --steps 21
+check "does not say that it began there" grep -qx 'gradscale: the run came to nothing: the loss is not finite' "$tmp/err"
+check "a good run, at its end" exits 0 --resume --checkpoint "$tmp/last"
+check "is done, with its loss" grep -qE '^done       at step 21 of 21, loss [0-9.]+, [0-9.]+% right' "$tmp/out"
 check "NaN is never the best" not grep -q '"loss":null,.*"best":true' "$tmp/nan.jsonl"
 
 # ---- what is not text ----

@@ -36,6 +36,14 @@ until_true()
     done
     return 1
 }
+# unsaved ARGS... : --no-save for a call of `gradscale train` that names no folder, which would make one here
+unsaved()
+{
+    case " $* " in
+    *' --checkpoint '* | *' --resume '* | *' --no-save '*) ;;
+    *) echo --no-save ;;
+    esac
+}
 is_long() { [ "${GS_LONG:-0}" != 0 ]; }
 
 finish()

@@ -59,7 +59,21 @@ done
 demo() { BUILD=$tmp sh scripts/demo.sh "$gs" --steps 2 --batch 2 --valid-items 2 --quiet; }
 check "the demo" demo
 [ -e "$tmp/demo/fashion.html" ] ||
-    skip "the demo's first half" "Fashion-MNIST is not installed (scripts/deps.sh demo)"
+    skip "the demo's first part" "Fashion-MNIST is not installed (scripts/deps.sh demo)"
+# what the second part is to show, at its full length: it takes less than a second
+sed -n '/^awk /,/spiral.csv"$/p; /^ *train --model mlp/,/--no-save/p' scripts/demo.sh | sed 's/^ *train /"$program" train /' >"$tmp/spiral.sh"
+check "the machine at work" env program="$gs" out="$tmp" sh "$tmp/spiral.sh"
+steps() { grep -c "$1" "$tmp/spiral.jsonl"; } # lines of the log
+check "overflows: the batch is retried and applied" test "$(steps '"found_inf":true,.*"verdict":"apply"')" -ge 3
+check "the bad batch is skipped, once per epoch" test "$(steps '"verdict":"skip","reason":"forward"')" -eq 14
+check "and no other" test "$(steps '"verdict":"skip"')" -eq 14
+scales() { sed -n 's/^{"step":[0-9]*,"loss":[^,]*,"scale":\([0-9]*\),.*"reason":"\([a-z]*\)".*/\1 \2/p' "$tmp/spiral.jsonl"; }
+moves() { scales | awk 'NR > 1 { up += $1 > last; down += $1 < last } { last = $1 } END { print up, down; exit !(up >= 5 && down >= 1) }'; }
+check "the scale grows and backs off" moves
+alone() { scales | awk 'bad && $1 < last { print NR; low = 1 } { bad = $2 == "forward"; last = $1 } END { exit low || NR != 600 }'; }
+check "a bad batch leaves it alone" alone
+check "its picture" grep -q 'title>step 36, scale 2^15: skipped' "$tmp/spiral.html"
+check "and its words" grep -q 'skipped 14 of 600 steps (2.3%), all because the loss of their batches was not finite itself, first at step 36' "$tmp/spiral.html"
 check "its report" grep -q '</html>' "$tmp/demo/dense/report.html"
 
 # ---- commands ----
