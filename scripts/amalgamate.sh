@@ -28,7 +28,7 @@ cp doc/amalgamation.md "$out/README.md" || exit 1
     done
 } >"$out/gradscale.h"
 
-engine='^src/kernel/(rows/|gemm/|simd/(vec|math|tally)\.h)'
+engine='^src/kernel/(rows/|gemm/|int8/|simd/(vec|math|tally)\.h)'
 files= headers=$(printf 'include/gradscale/%s.h ' $public)
 for layer in $layers; do
     files="$files $(find src/$layer -name '*.c' | grep -vE "$engine" | LC_ALL=C sort)"

@@ -16,7 +16,7 @@ static const struct level {
     gsi_fill_fn *fill[FAMILIES];
 } ladder[] = {
     /* clang-format off */
-    /*              passes           optimizers               rows             matrix products, of INT8 */
+    /*              passes           optimizers         rows                    products, of INT8 */
     {0,             {gsi_pass_ref,    gsi_optim_ref,    ENGINE(gsi_rows_ref,    gsi_gemm_portable, gsi_int8_portable)}},
 #if defined(__x86_64__)
     {GS_CPU_AVX2,   {gsi_pass_avx2,   gsi_optim_avx2,   ENGINE(gsi_rows_avx2,   gsi_gemm_avx2, gsi_int8_avx2)}},

@@ -80,7 +80,7 @@ check "and the model has learned" learns
 # ---- other levels and threads, and a run in two halves ----
 
 again() { "$gs" train --model cnn --filters 4 --steps 30 --data "$images" --lr 0.01 $small --precision bf16 \
-    --quantize int8 --ranges max "$@"; }
+    --quantize int8 --ranges max "$@" $(unsaved "$@"); }
 steps "$tmp/cnn.jsonl" >"$tmp/want"
 for level in $levels; do
     again --cpu "$level" --threads 1 --log "$tmp/level.jsonl" --overwrite

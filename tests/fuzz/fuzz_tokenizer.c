@@ -1,5 +1,5 @@
-/* Any bytes as a tokenizer, and as a text for it: refused, or its tokens give the text back and what
- * is written of it reads back to the same. */
+/* Any bytes as a tokenizer, and as a text for it: refused, or its tokens give the text back and
+ * what is written of it reads back to the same. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-/* Tokenizers: the ids that Hugging Face's tokenizers recorded, files that lie, texts of any bytes. */
+/* Tokenizers: ids recorded from Hugging Face's tokenizers, files that lie, texts of any bytes. */
 #include "test.h"
 
 #include "gradscale/tokenizer.h"

@@ -1,5 +1,5 @@
-/* Text into tokens: added tokens first, then words. Short words are remembered, because text repeats
- * them: a table of lines of 64 bytes, one word per place, the newest wins. */
+/* Text into tokens: added tokens first, then words. Short words are remembered, because text
+ * repeats them: a table of lines of 64 bytes, one word per place, the newest wins. */
 #include "io/bpe/bpe.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The merges of a word: of all neighbours the pair of the lowest rank, the leftmost of equals, until
- * no pair has a merge. Short words look for it by going through the ranks; in long ones, such as a
- * file without a blank, pairs wait in a heap, so that n tokens take n log n steps. */
+/* The merges of a word: of all neighbours the pair of the lowest rank, the leftmost of equals,
+ * until no pair has a merge. Short words look for it by going through the ranks; in long ones, such
+ * as a file without a blank, pairs wait in a heap, so that n tokens take n log n steps. */
 #include "io/bpe/bpe.h"
 #include "io/lines.h"
 

@@ -1,7 +1,7 @@
-/* Merges learned from text: the pair of tokens that occurs most often in words becomes a token, again
- * and again. The order is that of Hugging Face's BpeTrainer: of pairs that occur equally often the
- * one with the lower ids. So are the counts: those of a pair that has been merged are not taken
- * back, since it is not looked at again.
+/* Merges learned from text: the pair of tokens that occurs most often in words becomes a token,
+ * again and again. The order is that of Hugging Face's BpeTrainer: of pairs that occur equally
+ * often the one with the lower ids. So are the counts: those of a pair that has been merged are not
+ * taken back, since it is not looked at again.
  *
  *   1. Each word is held once, with how often it occurs; its tokens are ids[at .. at + n).
  *   2. Each pair that has ever been seen is held once, with its count and a list of the words that

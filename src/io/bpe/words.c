@@ -24,7 +24,7 @@ static const uint8_t *skip_letters(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-/* Behind the characters of this class; *last: where the last of them begins, `from` if none does. */
+/* Behind the characters of this class; *last: where the last of them begins, else `from`. */
 static const uint8_t *skip_run(gsi_char_class class, const uint8_t *from, const uint8_t *end,
                                const uint8_t **last)
 {

@@ -150,13 +150,13 @@ INLINE uint32_t FAMILY(axpy)(void *dst, const void *src, gs_dtype from, size_t n
 /* ---- stochastic rounding ---- */
 
 /* The keys of the rounds. */
-typedef struct FAMILY(keys) {
+typedef struct round_keys {
     uint32_t round[10][2];
-} FAMILY(keys);
+} round_keys;
 
-INLINE FAMILY(keys) philox_keys(uint64_t key)
+INLINE round_keys philox_keys(uint64_t key)
 {
-    FAMILY(keys) k;
+    round_keys k;
     for (uint32_t i = 0; i < 10; i++) {
         k.round[i][0] = (uint32_t)key + i * 0x9E3779B9;
         k.round[i][1] = (uint32_t)(key >> 32) + i * 0xBB67AE85;
@@ -176,8 +176,7 @@ INLINE __m512i xor_key(__m512i x, __m512i y, const uint32_t *key)
 /* Words of 16 consecutive Philox blocks, w[k] holding word k of each, for `groups` (1 or 2) times
  * 16. Even and odd blocks go through the rounds apart, in lanes of 64 bits whose upper half is of
  * no use: a product needs no blending. Two groups at once, because one is a chain of 50 cycles. */
-INLINE void philox16(__m512i (*w)[4], const size_t groups, const FAMILY(keys) * keys,
-                     uint64_t block)
+INLINE void philox16(__m512i (*w)[4], const size_t groups, const round_keys *keys, uint64_t block)
 {
     const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
     const __m512i lane = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), none = _mm512_setzero_si512();
@@ -243,7 +242,7 @@ INLINE __m256i to_bf16_sr(__m512i u, __m512i random)
 
 /* The n elements of a random group from its element `skip` on: n + skip <= GSI_RANDOM_GROUP. */
 INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
-                                size_t skip, size_t n, const FAMILY(keys) * keys, uint64_t group,
+                                size_t skip, size_t n, const round_keys *keys, uint64_t group,
                                 __m256i top)
 {
     __m512i words[1][4];
@@ -310,7 +309,7 @@ INLINE __m512i stochastic32(__m512i a, __m512i b, __m512i random, gs_dtype to)
 
 /* So many whole groups, 1 or 2. */
 INLINE __m512i stochastic_whole(uint16_t *dst, gs_dtype to, const void *src, gs_dtype from,
-                                const size_t groups, const FAMILY(keys) * keys, uint64_t group,
+                                const size_t groups, const round_keys *keys, uint64_t group,
                                 __m512i top)
 {
     __m512i w[2][4];
@@ -330,7 +329,7 @@ INLINE uint32_t FAMILY(stochastic)(void *dst, gs_dtype to, const void *src, gs_d
                                    uint64_t seed, uint64_t first)
 {
     enum { GROUP = GSI_RANDOM_GROUP };
-    const FAMILY(keys) keys = philox_keys(seed);
+    const round_keys keys = philox_keys(seed);
     __m256i top = _mm256_setzero_si256();
     __m512i whole = _mm512_setzero_si512();
     for (size_t i = 0, count; i < n; i += count) {
