@@ -107,8 +107,8 @@ void train_resume_changes(char *text, size_t size);
 
 /* ---- text ---- */
 
-/* The text of a tokenizer.json in *text, to be freed; NULL: bytes. From the checkpoint of a run that
- * goes on, or else --tokenizer, or what --init has. */
+/* The text of a tokenizer.json in *text, to be freed; NULL: bytes. From the checkpoint of a run
+ * that goes on, or else --tokenizer, or what --init has. */
 int train_tokenizer(char **text, const train_options *o, const char *checkpoint);
 /* A file of a tokenizer as text, to be freed. */
 char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file);
