@@ -227,7 +227,7 @@ static void test_bad_models(void)
         {.size = sizeof(gs_gpt_config), 17, 16, 2, 6, 24, 0, .kv_heads = 4},
         {.size = sizeof(gs_gpt_config), 17, 16, 2, 8, 24, 0, .rotary = 1},
         {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .theta = 0.5},
-        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .theta = NAN},
+        {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .theta = (double)NAN},
         {.size = sizeof(gs_gpt_config), 17, 16, 2, 2, 24, 0, .mlp_width = SIZE_MAX}};
     for (size_t i = 0; i < sizeof gpts / sizeof gpts[0]; i++)
         CHECK_MSG(gs_gpt_create(&m, ctx, &gpts[i]) != GS_OK && !m, "gpt %zu", i);

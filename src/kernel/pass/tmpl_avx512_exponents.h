@@ -37,7 +37,8 @@ INLINE __m512i words(const state *s, const void *src, gs_dtype type, int v, extr
     x->low = _mm512_min_epu32(x->low, _mm512_sub_epi32(mag, _mm512_set1_epi32(1)));
     if (type == GS_F32)
         x->edge = _mm512_min_epu32(
-            x->edge, _mm512_sub_epi32(_mm512_slli_epi32(mag, 9), _mm512_set1_epi32(GSI_TOP << 9)));
+            x->edge, _mm512_sub_epi32(_mm512_slli_epi32(mag, 9),
+                                      _mm512_set1_epi32((int)((uint32_t)GSI_TOP << 9))));
     return _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
 }
 
