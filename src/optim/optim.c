@@ -224,7 +224,7 @@ gs_status gs_optim_create(gs_optim **out, gs_context *ctx, const gs_weight *list
                           const gs_optim_config *config)
 {
     if (!out || !ctx)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_status status = check_all(ctx, list, n, config);
     if (status != GS_OK)
