@@ -172,7 +172,7 @@ GS_API void gs_optim_free(gs_optim *optim);
 GS_API const gs_optim_config *gs_optim_get_config(const gs_optim *optim);
 
 /* What else is cleared with the gradients after a step that was not applied: buffers they are
- * accumulated in. The list is copied. */
+ * accumulated in, contiguous. The list is copied. */
 GS_API gs_status gs_optim_also_clear(gs_optim *optim, const gs_tensor *list, size_t n);
 GS_API void gs_optim_clear_grads(gs_optim *optim);
 
@@ -211,9 +211,10 @@ GS_API gs_status gs_optim_set_lr_factor(gs_optim *optim, size_t t, double factor
 GS_API gs_status gs_optim_set_weight_decay(gs_optim *optim, size_t t, double decay);
 
 /* The gradients of the next steps: one tensor per weight, in their order and as long as they are,
- * in any of the three types. Data NULL: no gradient. Such a weight is left alone by a step: no
- * decay, no moments, no average, and its own t stands still, as with PyTorch's set_to_none. The
- * list is copied; the arrays must stay until the step is over. On an error the old ones stay. */
+ * contiguous, in any of the three types. Data NULL: no gradient. Such a weight is left alone by a
+ * step: no decay, no moments, no average, and its own t stands still, as with PyTorch's
+ * set_to_none. The list is copied; the arrays must stay until the step is over. On an error the
+ * old ones stay. */
 GS_API gs_status gs_optim_set_grads(gs_optim *optim, const gs_tensor *grads, size_t n);
 
 /* ---- state, for checkpoints ---- */

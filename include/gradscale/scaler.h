@@ -323,8 +323,9 @@ GS_API void gs_step_amax(gs_step *step, double amax);
 GS_API void gs_step_exponents(gs_step *step, const gs_scaler *scaler, const gs_exponents *x);
 /* The caller has a reason of its own not to apply the step. */
 GS_API void gs_step_reject(gs_step *step);
-/* What another rank, micro-batch or buffer saw. The scales must be equal. If `from` is none of this
- * version, `into` is to FAIL. */
+/* What another rank, micro-batch or buffer saw. The scales must be equal, and the gradients of both
+ * be unscaled or neither's: `into` is unscaled if `from` is. If `from` is none of this version,
+ * `into` is to FAIL. */
 GS_API void gs_step_merge(gs_step *into, const gs_step *from);
 
 /* Scans the gradients, then multiplies them by step->inverse into to[n], of f32 or of the same

@@ -69,7 +69,8 @@ GS_API gs_tensor gs_tensor_source(const void *data, size_t count, gs_dtype dtype
 GS_API gs_status gs_tensors_check(gs_context *ctx, const gs_tensor *list, size_t n,
                                   gs_stats *stats);
 
-/* The same and the sum of squares, which no finite input can make overflow. */
+/* The same and the sum of squares, which no finite f32, f16 or bf16 can make overflow. Of f64 it is
+ * Inf where the squares are beyond f64; the counts of inf and nan, not it, tell what was found. */
 GS_API gs_status gs_tensors_scan(gs_context *ctx, const gs_tensor *list, size_t n, gs_stats *stats);
 
 /* Everything, one entry per tensor (each[n], bad_tensor set). subnormal and underflow count the

@@ -72,7 +72,7 @@ gs_status gs_reducer_create(gs_reducer **out, gs_context *ctx, const gs_comm *co
                             size_t count, const gs_reducer_config *config)
 {
     if (!out || !ctx || !comm || !config || (count > 0 && !data))
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_reducer_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_reducer_config", &ctx->error);

@@ -36,7 +36,7 @@ gs_class gs_op_class(gs_op op)
 gs_status gs_tape_create(gs_tape **out, gs_context *ctx, const gs_tape_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_tape_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_tape_config", &ctx->error);

@@ -57,6 +57,13 @@ unsigned gs_context_threads(const gs_context *ctx)
 
 unsigned gs_context_cpu(const gs_context *ctx) { return ctx ? ctx->cpu : 0; }
 
+gs_status gsi_missing(gs_context *ctx, const char *call)
+{
+    if (!ctx)
+        return GS_ENULL;
+    return gsi_fail(&ctx->error, GS_ENULL, "%s: %s", call, gs_status_meaning(GS_ENULL));
+}
+
 const gs_error *gs_context_error(const gs_context *ctx)
 {
     static const gs_error none = {GS_ENULL, "there is no context"};

@@ -36,4 +36,7 @@ gs_status gsi_check_pairs_f64(gs_context *ctx, const gs_tensor *dst, const gs_te
 
 gs_status gsi_check_factor(gs_context *ctx, float factor);
 
+/* GS_ENULL of a call, and its message where there is a context for it. */
+gs_status gsi_missing(gs_context *ctx, const char *call);
+
 #endif

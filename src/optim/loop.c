@@ -92,7 +92,7 @@ static gs_status check_grad(const gs_optim *o, size_t t, const gs_tensor *grad)
     if (grad->dtype != GS_F32 && !gsi_is_half(grad->dtype))
         return gsi_fail(&o->ctx->error, GS_EDTYPE,
                         "the gradient of weight %s is none of f32, f16, bf16", o->weights[t].name);
-    return GS_OK;
+    return gsi_check_contiguous(o->ctx, grad, o->weights[t].name);
 }
 
 gs_status gs_optim_set_grads(gs_optim *o, const gs_tensor *grads, size_t n)

@@ -56,6 +56,16 @@ gs_status gsi_check_arrays(gs_context *ctx, const gs_weight *list, const gs_tens
     return status;
 }
 
+gs_status gsi_check_contiguous(gs_context *ctx, const gs_tensor *x, const char *name)
+{
+    const gs_strided *v = x->strided;
+    if (!v || v->stride == v->cols || x->count == v->cols)
+        return GS_OK;
+    return gsi_fail(&ctx->error, GS_ESIZE,
+                    "%s is a view of rows of %zu, %zu apart: an optimizer needs it contiguous",
+                    name, v->cols, v->stride);
+}
+
 /* Names by a sorted list of them: thousands of weights are usual. */
 static void sort_names(const char **names, size_t n)
 {
@@ -214,7 +224,7 @@ gs_status gs_optim_create(gs_optim **out, gs_context *ctx, const gs_weight *list
                           const gs_optim_config *config)
 {
     if (!out || !ctx)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_status status = check_all(ctx, list, n, config);
     if (status != GS_OK)
@@ -259,7 +269,10 @@ const gs_optim_config *gs_optim_get_config(const gs_optim *optim) { return &opti
 
 gs_status gs_optim_also_clear(gs_optim *o, const gs_tensor *list, size_t n)
 {
-    const gs_status status = gsi_check_list(o->ctx, list, n);
+    char number[32];
+    gs_status status = gsi_check_list(o->ctx, list, n);
+    for (size_t t = 0; status == GS_OK && t < n; t++)
+        status = gsi_check_contiguous(o->ctx, &list[t], gsi_tensor_name(number, list, t));
     if (status != GS_OK)
         return status;
     size_t bytes;

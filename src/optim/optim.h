@@ -111,6 +111,9 @@ static inline bool gsi_is_half(gs_dtype type) { return type == GS_F16 || type ==
 gs_status gsi_check_arrays(gs_context *ctx, const gs_weight *list, const gs_tensor *grads,
                            size_t n);
 
+/* No gaps between rows: the kernels of an optimizer take plain arrays. */
+gs_status gsi_check_contiguous(gs_context *ctx, const gs_tensor *x, const char *name);
+
 /* A base learning rate, for every weight. */
 gs_status gsi_check_lr(const gs_optim *o, double lr);
 

@@ -63,7 +63,7 @@ gs_status gs_store_create(gs_store **out, gs_context *ctx, const gs_store_entry 
                           gs_store_types types)
 {
     if (!out || !ctx)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     if (n > 0 && !entries)
         return gsi_fail(&ctx->error, GS_ENULL, "the list of %zu weights is NULL", n);

@@ -88,11 +88,13 @@ static void group_end_in_mode(gs_verdict *verdicts, gs_step *steps, gs_scaler *c
         gs_step all = steps[0];
         for (size_t i = 1; i < n; i++)
             gs_step_merge(&all, &steps[i]);
-        for (size_t i = 0; i < n; i++) {
-            const double scale = steps[i].scale, inverse = steps[i].inverse;
+        for (size_t i = 0; i < n; i++) { /* what was seen is of all, what was done of each */
+            const gs_step own = steps[i];
             steps[i] = all;
-            steps[i].scale = scale;
-            steps[i].inverse = inverse;
+            steps[i].scale = own.scale;
+            steps[i].inverse = own.inverse;
+            steps[i].unscaled = own.unscaled;
+            steps[i].given = own.given;
         }
     }
     if (coupling != GS_INDEPENDENT)

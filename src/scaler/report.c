@@ -173,6 +173,7 @@ static void step_merge_in_mode(gs_step *into, const gs_step *from)
     into->flagged |= from->flagged;
     into->forward |= from->forward;
     into->rejected |= from->rejected;
+    into->unscaled |= from->unscaled;
 }
 
 void gs_step_merge(gs_step *into, const gs_step *from)

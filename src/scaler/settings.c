@@ -299,8 +299,9 @@ static gs_status scaler_get_in_mode(char *text, size_t size, const gs_scaler *sc
                                     const char *key, gs_error *error)
 {
     char value[GSI_WORD];
-    if (!gsi_scaler_made(scaler))
-        return GS_EVERSION;
+    const gs_status status = gsi_scaler_version(scaler, error);
+    if (status != GS_OK)
+        return status;
     const int tune = find_tune(scaler, key);
     if (tune < 0 && !find_rule(key))
         return gs_params_get(text, size, &scaler->params, key, error);

@@ -262,8 +262,9 @@ static gs_status scaler_save_text_in_mode(char *text, size_t size, size_t *used,
                                           const gs_scaler *scaler, gs_error *error)
 {
     char value[GSI_WORD];
-    if (!gsi_scaler_made(scaler))
-        return GS_EVERSION;
+    const gs_status status = gsi_scaler_version(scaler, error);
+    if (status != GS_OK)
+        return status;
     size_t n = (size_t)snprintf(text, size, "%s%d\n", title, VERSION);
     for (size_t i = 0; i < FIELDS && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s=%s\n", fields[i].key,
@@ -368,8 +369,9 @@ gs_status gs_scaler_save(void *bytes, size_t size, size_t *used, const gs_scaler
 {
     unsigned char *p = bytes;
     const size_t body = HEADER + 8 * FIELDS;
-    if (!gsi_scaler_made(scaler))
-        return GS_EVERSION;
+    const gs_status status = gsi_scaler_version(scaler, error);
+    if (status != GS_OK)
+        return status;
     if (size < body + TRAILER)
         return gsi_fail(error, GS_ESIZE, "%zu bytes are too few for the state of a scaler", size);
     memcpy(p, magic, 8);

@@ -88,7 +88,7 @@ gs_status gs_infer_create(gs_infer **out, gs_context *ctx, gs_model *model,
                           const gs_infer_config *config)
 {
     if (!out || !ctx || !model || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_infer_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_infer_config", &ctx->error);
@@ -312,7 +312,7 @@ static gs_status check_model(const gs_infer *f)
 gs_status gs_infer_run(gs_infer_result *out, gs_infer *f, const gs_batch *batch)
 {
     if (!out || !f || !batch)
-        return GS_ENULL;
+        return gsi_missing(f ? f->ctx : NULL, __func__);
     *out = (gs_infer_result){.loss = (double)NAN};
     gs_status status = check_model(f);
     if (status == GS_OK && batch->n == 0)
@@ -360,7 +360,7 @@ int gs_infer_calibrated(const gs_infer *f)
 gs_status gs_kv_cache_create(gs_kv_cache **out, gs_infer *f)
 {
     if (!out || !f)
-        return GS_ENULL;
+        return gsi_missing(f ? f->ctx : NULL, __func__);
     *out = NULL;
     const gs_model *m = f->model;
     gsi_heap *heap = &f->ctx->heap;
@@ -422,7 +422,7 @@ gs_status gs_infer_next(const float **logits, gs_infer *f, gs_kv_cache *cache, c
                         size_t n)
 {
     if (!logits || !f || !cache || !ids)
-        return GS_ENULL;
+        return gsi_missing(f ? f->ctx : NULL, __func__);
     gs_status status = check_model(f);
     if (status == GS_OK && n == 0)
         status = gsi_fail(&f->ctx->error, GS_ESIZE, "there is no token to go on with");

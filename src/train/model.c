@@ -124,7 +124,7 @@ float *gsi_model_add_state(void *model, size_t count, const char *format, ...)
 gs_status gs_model_quantize(gs_model *model, gs_context *ctx)
 {
     if (!model || !ctx)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     if (model->release != release)
         return gsi_fail(&ctx->error, GS_ESTATE, "a model that is not the library's has no ranges");
     if (model->weights)

@@ -134,7 +134,7 @@ static image add_residual(cnn *m, image x)
 gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_cnn_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_cnn_config", &ctx->error);

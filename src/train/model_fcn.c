@@ -29,7 +29,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_fcn_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_fcn_config", &ctx->error);

@@ -282,7 +282,7 @@ static void set_defaults(gs_gpt_config *c)
 gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_gpt_config c;
     gs_status status = gsi_config(&c, sizeof c, config, "gs_gpt_config", &ctx->error);

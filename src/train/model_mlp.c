@@ -25,7 +25,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 gs_status gs_mlp_create(gs_model **out, gs_context *ctx, const gs_mlp_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_mlp_config today;
     const gs_status status = gsi_config(&today, sizeof today, config, "gs_mlp_config", &ctx->error);

@@ -173,7 +173,7 @@ static void count_norms(const struct design *d, size_t *norms, size_t *channels)
 gs_status gs_resnet_create(gs_model **out, gs_context *ctx, const gs_resnet_config *config)
 {
     if (!out || !ctx || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_resnet_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_resnet_config", &ctx->error);

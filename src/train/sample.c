@@ -77,7 +77,7 @@ gs_status gs_sample(int32_t *token, gs_context *ctx, const float *logits, size_t
                     const gs_sampling_config *config, uint64_t index)
 {
     if (!token || !ctx || !logits || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     gs_sampling_config c;
     const gs_status status = gsi_config(&c, sizeof c, config, "gs_sampling_config", &ctx->error);
     if (status != GS_OK)

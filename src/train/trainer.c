@@ -135,7 +135,7 @@ gs_status gs_trainer_create(gs_trainer **out, gs_context *ctx, gs_model *model,
                             const gs_trainer_config *config)
 {
     if (!out || !ctx || !model || !config)
-        return GS_ENULL;
+        return gsi_missing(ctx, __func__);
     *out = NULL;
     gs_trainer_config today;
     gs_status status = gsi_config(&today, sizeof today, config, "gs_trainer_config", &ctx->error);

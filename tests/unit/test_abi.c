@@ -351,5 +351,46 @@ static void test_context_error(void)
     CHECK(gs_context_create(&one, &many, NULL) == GS_ERANGE);
 }
 
+/* Objects made from a context report in it, a missing pointer too: an older message would mislead.
+ */
+static void test_missing_pointers(void)
+{
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    gs_model *model = NULL;
+    gs_tape *tape;
+    gs_reducer *reducer;
+    gs_trainer *trainer;
+    gs_infer *infer;
+    const gs_sampling_config sampling = {.size = sizeof sampling};
+    const gs_optim_config optim = {.size = sizeof optim};
+    const float logits[2] = {0};
+#define CALLS(X)                                                                       \
+    X(gs_optim_create, (NULL, ctx, NULL, 0, &optim))                                   \
+    X(gs_store_create, (NULL, ctx, NULL, 0, (gs_store_types){GS_F32, GS_F32, GS_F32})) \
+    X(gs_tape_create, (&tape, ctx, NULL))                                              \
+    X(gs_reducer_create, (&reducer, ctx, NULL, NULL, 0, NULL))                         \
+    X(gs_mlp_create, (&model, ctx, NULL))                                              \
+    X(gs_cnn_create, (&model, ctx, NULL))                                              \
+    X(gs_fcn_create, (&model, ctx, NULL))                                              \
+    X(gs_gpt_create, (&model, ctx, NULL))                                              \
+    X(gs_resnet_create, (&model, ctx, NULL))                                           \
+    X(gs_model_quantize, (NULL, ctx))                                                  \
+    X(gs_trainer_create, (&trainer, ctx, NULL, NULL))                                  \
+    X(gs_infer_create, (&infer, ctx, NULL, NULL))                                      \
+    X(gs_sample, (NULL, ctx, logits, 2, &sampling, 0))
+#define X(call, arguments)                                                                    \
+    {                                                                                         \
+        const gs_tensor bad = {NULL, 0, (gs_dtype)99, NULL, NULL};                            \
+        CHECK(gs_tensors_check(ctx, &bad, 1, NULL) == GS_EDTYPE); /* something else before */ \
+        CHECK(call arguments == GS_ENULL);                                                    \
+        const gs_error *e = gs_context_error(ctx);                                            \
+        CHECK_MSG(e->status == GS_ENULL && strstr(e->text, #call), "%s: %s", #call, e->text); \
+    }
+    CALLS(X)
+#undef X
+    gs_context_free(ctx);
+}
+
 TESTS({"version", test_version}, {"configs", test_configs},
-      {"older_optim_config", test_older_optim_config}, {"context_error", test_context_error})
+      {"older_optim_config", test_older_optim_config}, {"context_error", test_context_error},
+      {"missing_pointers", test_missing_pointers})

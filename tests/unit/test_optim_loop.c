@@ -329,9 +329,9 @@ static void test_bad_grads(void)
     rig r = {0};
     const rig_spec spec = {.kind = "adamw", .types = {GS_F32, GS_F16, GS_F16}};
     CHECK(rig_open(&r, &spec) == GS_OK);
-    gs_tensor good[WEIGHTS], bad[6][WEIGHTS];
+    gs_tensor good[WEIGHTS], bad[7][WEIGHTS];
     grads_of(&r, good, 0);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         memcpy(bad[i], good, sizeof good);
     bad[0][1].count = 999;
     bad[1][1].dtype = GS_F64;
@@ -339,9 +339,11 @@ static void test_bad_grads(void)
     bad[3][1].data = r.list[0].data;                  /* a master */
     bad[4][1].data = (uint16_t *)r.list[0].copy + 64; /* a copy */
     bad[5][1].data = (uint16_t *)good[0].data + 2;    /* another gradient */
-    static const gs_status want[] = {GS_ESIZE,  GS_EDTYPE, GS_EALIGN,
-                                     GS_ERANGE, GS_ERANGE, GS_ERANGE};
-    for (int i = 0; i < 6; i++) {
+    const gs_strided apart = {10, 20}, together = {10, 10};
+    bad[6][1].strided = &apart; /* would be read as if it were contiguous */
+    static const gs_status want[] = {GS_ESIZE,  GS_EDTYPE, GS_EALIGN, GS_ERANGE,
+                                     GS_ERANGE, GS_ERANGE, GS_ESIZE};
+    for (int i = 0; i < 7; i++) {
         CHECK_MSG(gs_optim_set_grads(r.optim, bad[i], WEIGHTS) == want[i], "row %d: %s", i,
                   gs_context_error(r.ctx)->text);
         CHECK(strstr(gs_context_error(r.ctx)->text, "bias"));
@@ -349,6 +351,31 @@ static void test_bad_grads(void)
     CHECK(gs_optim_set_grads(r.optim, good, WEIGHTS - 1) == GS_ESIZE);
     CHECK(gs_optim_set_grads(r.optim, NULL, WEIGHTS) == GS_ENULL);
     CHECK(rig_step(&r, 0, 0).verdict.action == GS_APPLY); /* with the old ones */
+    good[1].strided = &together;                          /* a view without gaps is none */
+    CHECK(gs_optim_set_grads(r.optim, good, WEIGHTS) == GS_OK);
+    CHECK(rig_step(&r, 1, 0).verdict.action == GS_APPLY);
+    rig_close(&r);
+}
+
+/* What lies between the rows of a view is not ours to clear. */
+static void test_clear_view(void)
+{
+    rig r = {0};
+    const rig_spec spec = {.kind = "sgd", .types = {GS_F32, GS_F16, GS_F16}};
+    CHECK(rig_open(&r, &spec) == GS_OK);
+    float rows[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const gs_strided apart = {2, 4}, together = {2, 2};
+    gs_tensor view = {rows, 4, GS_F32, "sums", &apart};
+    CHECK(gs_optim_also_clear(r.optim, &view, 1) == GS_ESIZE);
+    CHECK(strstr(gs_context_error(r.ctx)->text, "sums"));
+    gs_optim_clear_grads(r.optim);
+    for (int i = 0; i < 8; i++)
+        CHECK(rows[i] == 1);
+    view.strided = &together;
+    CHECK(gs_optim_also_clear(r.optim, &view, 1) == GS_OK);
+    gs_optim_clear_grads(r.optim);
+    for (int i = 0; i < 8; i++)
+        CHECK(rows[i] == (i >= 4));
     rig_close(&r);
 }
 
@@ -451,5 +478,6 @@ TESTS({"set_lr", test_set_lr}, {"set_lr_and_schedule", test_set_lr_and_schedule}
       {"lr_bits", test_lr_bits}, {"lr_factor", test_lr_factor}, {"decay_bits", test_decay_bits},
       {"decay", test_decay}, {"moving_grads", test_moving_grads}, {"missing", test_missing},
       {"missing_report", test_missing_report}, {"missing_f16_moments", test_missing_f16_moments},
-      {"bad_grads", test_bad_grads}, {"late_grads", test_late_grads},
-      {"f32_copies", test_f32_copies}, {"f32_copies_in_a_store", test_f32_copies_in_a_store})
+      {"bad_grads", test_bad_grads}, {"clear_view", test_clear_view},
+      {"late_grads", test_late_grads}, {"f32_copies", test_f32_copies},
+      {"f32_copies_in_a_store", test_f32_copies_in_a_store})

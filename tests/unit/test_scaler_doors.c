@@ -230,13 +230,16 @@ static void test_scaler_of_another_version(void)
         const gs_scaler before = s;
         CHECK(gs_scaler_set(&s, "growth=3", &error) == GS_EVERSION);
         CHECK(strstr(error.text, "it was not made by gs_scaler_init, or by another version"));
-        CHECK(gs_scaler_get(text, sizeof text, &s, "growth", NULL) == GS_EVERSION);
+        gs_error of[3] = {{0}};
+        CHECK(gs_scaler_get(text, sizeof text, &s, "growth", &of[0]) == GS_EVERSION);
         CHECK(gs_scaler_key(&s, 0) == NULL && isnan(gs_scaler_scale(&s)));
         CHECK(gs_scaler_set_scale(&s, 2, &error) == GS_EVERSION);
         CHECK(gs_scaler_resume(&s, 2, 2, NULL) == GS_EVERSION);
         CHECK(gs_scaler_update(&s, 1) == -1);
-        CHECK(gs_scaler_save(text, sizeof text, &used, &s, NULL) == GS_EVERSION);
-        CHECK(gs_scaler_save_text(text, sizeof text, &used, &s, NULL) == GS_EVERSION);
+        CHECK(gs_scaler_save(text, sizeof text, &used, &s, &of[1]) == GS_EVERSION);
+        CHECK(gs_scaler_save_text(text, sizeof text, &used, &s, &of[2]) == GS_EVERSION);
+        for (size_t k = 0; k < ROWS(of); k++)
+            CHECK(of[k].status == GS_EVERSION && strcmp(of[k].text, error.text) == 0);
         CHECK(gs_scaler_health(&s) == GS_HEALTH_COUNT);
         CHECK(strcmp(gs_scaler_explain(text, sizeof text, &s, NULL, 0), error.text) == 0);
         CHECK(is_version(gs_step_decide(&good, &s)) && is_version(gs_step_end(&good, &s)));

@@ -1,6 +1,8 @@
 /* Several scalers together, and windows of micro-batches. */
 #include "scaler_steps.h"
 
+#include "gradscale/optim.h"
+
 /* ---- groups ---- */
 
 static FILE *csv(const char *name)
@@ -316,9 +318,88 @@ static void test_pytorch90057_unequal_microbatches(void)
     }
 }
 
+/* ---- which gradients are in true units ---- */
+
+/* Scales that move together say nothing of whose gradients are unscaled. */
+static void test_group_of_unscaled(void)
+{
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    gs_scaler s[2] = {make("static:8", ""), make("static:8", "")};
+    gs_scaler *const both[] = {&s[0], &s[1]};
+    for (int first = 0; first < 2; first++) {
+        float g[2][3] = {{8, 16, 24}, {8, 16, 24}};
+        gs_step steps[2];
+        gs_verdict v[2];
+        for (int i = 0; i < 2; i++) {
+            const gs_tensor list = {g[i], 3, GS_F32, NULL, NULL};
+            gs_stats stats;
+            gs_step_begin(&steps[i], both[i]);
+            CHECK(gs_tensors_scan(ctx, &list, 1, &stats) == GS_OK);
+            if (i == first)
+                CHECK(gs_step_unscale(&steps[i], ctx, NULL, &list, 1) == GS_OK);
+            else
+                gs_step_scan(&steps[i], &stats);
+        }
+        gs_group_end(v, steps, both, 2, GS_SCALE_TOGETHER);
+        CHECK(v[0].action == GS_APPLY && v[1].action == GS_APPLY);
+        for (int i = 0; i < 2; i++) {
+            CHECK(steps[i].stats.elements == 6);
+            CHECK(steps[i].unscaled == (i == first) && steps[i].given.lists == (i == first));
+        }
+    }
+    gs_context_free(ctx);
+}
+
+/* The sum of unscaled micro-batches is in true units: an optimizer must not unscale it again. */
+static void test_window_of_unscaled(void)
+{
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    for (int unscale = 0; unscale < 2; unscale++) {
+        gs_scaler s = make("static:8", "");
+        float w = 0, sum = 0;
+        const gs_weight weight = {.name = "w",
+                                  .rows = 1,
+                                  .cols = 1,
+                                  .data = &w,
+                                  .dtype = GS_F32,
+                                  .grad = &sum,
+                                  .grad_dtype = GS_F32};
+        gs_optim_config config = {.size = sizeof config};
+        gs_optim *optim;
+        CHECK(gs_optim_config_init(&config, "sgd", NULL) == GS_OK);
+        CHECK(gs_optim_config_set(&config, "lr=1", NULL) == GS_OK);
+        CHECK(gs_optim_create(&optim, ctx, &weight, 1, &config) == GS_OK);
+        gs_window window;
+        gs_window_begin(&window, &s, GS_SKIP_WINDOW);
+        for (int i = 0; i < 2; i++) {
+            float g = 8;
+            const gs_tensor list = {&g, 1, GS_F32, NULL, NULL};
+            gs_stats stats;
+            gs_step micro;
+            gs_step_begin(&micro, &s);
+            CHECK(gs_tensors_scan(ctx, &list, 1, &stats) == GS_OK);
+            if (unscale)
+                CHECK(gs_step_unscale(&micro, ctx, NULL, &list, 1) == GS_OK);
+            else
+                gs_step_scan(&micro, &stats);
+            CHECK(gs_window_add(&window, &micro) == 1);
+            sum += g;
+        }
+        const gs_verdict v = gs_window_end(&window, &s);
+        CHECK(gs_optim_act(optim, &window.step, v, NULL) == GS_OK);
+        CHECK_MSG(w == -2, "%s: %g", unscale ? "unscaled" : "scaled", (double)w);
+        gs_optim_free(optim);
+    }
+    gs_context_free(ctx);
+}
+
 TESTS({"apex114_two_losses", test_apex114_two_losses},
       {"apex_two_backwards_one_scaler", test_apex_two_backwards_one_scaler},
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
-      {"group_reruns", test_group_reruns}, {"group_streak", test_group_streak},
+      {"group_of_unscaled", test_group_of_unscaled},
+      {"window_of_unscaled", test_window_of_unscaled}, {"group_reruns", test_group_reruns},
+      {"group_streak", test_group_streak},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches})
