@@ -46,9 +46,10 @@ static size_t list_kind(cli_table **table, gs_device_kind kind, const char *libr
         cli_wrap(error.text[0] ? error.text : "no device", used, used);
         return 0;
     }
+    static const char *const heads[] = {"<kind",   ">index", "<name", "<driver",
+                                        ">memory", "<fp64",  NULL};
     if (!*table)
-        *table = cli_table_new(
-            (const char *const[]){"<kind", ">index", "<name", "<driver", ">memory", "<fp64", NULL});
+        *table = cli_table_new(heads);
     cli_table *const t = *table;
     for (size_t i = 0; i < n && i < MOST; i++) {
         cli_table_cell(t, "%s", gs_device_kind_name(kind));
