@@ -155,7 +155,8 @@ GS_API gs_status gs_device_cast_stochastic(gs_device_plan *plan, uint64_t seed, 
                                            gs_error *error);
 
 /* In device memory, four f32: the scale of the step that comes, its inverse; and of the step that
- * was, 1 or 0: found_inf, applied. The first and third are what PyTorch's fused optimizers take. */
+ * was, 1 or 0: found_inf, applied. The first and third are what PyTorch's fused optimizers take:
+ * found_inf is 1 whenever a step is not applied. */
 GS_API gs_device_ptr gs_device_plan_words(const gs_device_plan *plan);
 /* In device memory: gs_stats of every rank. */
 GS_API gs_device_ptr gs_device_plan_gathered(const gs_device_plan *plan);

@@ -1,4 +1,5 @@
 /* The kernels as loops against libgradscale: equal bits, and every preset. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 #include "memory.h"
@@ -247,6 +248,13 @@ static void test_norms(void)
     gs_device_free(device);
 }
 
+static void test_corners(void)
+{
+    gs_device *device = open_host();
+    device_corners(device);
+    gs_device_free(device);
+}
+
 /* ---- bad input ---- */
 
 static gs_status use_all(const gs_device_config *config, gs_error *error)
@@ -413,4 +421,5 @@ static void test_bad_input(void)
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
       {"ranks", test_ranks}, {"save_and_load", test_save_and_load},
       {"late_reports", test_late_reports}, {"cast", test_cast}, {"norms", test_norms},
-      {"no_f64", test_no_f64}, {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input})
+      {"corners", test_corners}, {"no_f64", test_no_f64}, {"out_of_memory", test_out_of_memory},
+      {"bad_input", test_bad_input})

@@ -1,5 +1,6 @@
 /* CUDA without a GPU: nvcc's PTX, executed by the interpreter of tests/ptx behind a stand-in for
  * libcuda.so.1, against libgradscale. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 #include "memory.h"
@@ -131,6 +132,17 @@ static void test_norms(void)
     CHECK_MSG(device, "%s", error.text);
     if (device)
         device_norms(device);
+    gs_device_free(device);
+}
+
+static void test_corners(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    if (device)
+        device_corners(device);
     gs_device_free(device);
 }
 
@@ -563,8 +575,8 @@ static void test_nvrtc(void)
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
 }
 
-TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
-      {"launches", test_launches}, {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb},
-      {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
-      {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
-      {"inexact", test_inexact})
+TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"corners", test_corners},
+      {"graph", test_graph}, {"launches", test_launches}, {"traffic", test_traffic},
+      {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
+      {"driver_fails", test_driver_fails}, {"out_of_memory", test_out_of_memory},
+      {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc}, {"inexact", test_inexact})

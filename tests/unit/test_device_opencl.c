@@ -1,5 +1,6 @@
 /* The kernels on every OpenCL device there is (PoCL, on a machine without a GPU) against
  * libgradscale. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 
@@ -64,6 +65,13 @@ static void test_norms(void)
     if (!device)
         SKIP("there is no OpenCL device");
     device_norms(device);
+}
+
+static void test_corners(void)
+{
+    if (!device)
+        SKIP("there is no OpenCL device");
+    device_corners(device);
 }
 
 static void rewrite(const char *path, long at, size_t kept)
@@ -150,4 +158,4 @@ static void test_many_small(void)
 }
 
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
-      {"norms", test_norms}, {"cache", test_cache})
+      {"norms", test_norms}, {"corners", test_corners}, {"cache", test_cache})

@@ -184,9 +184,16 @@ DEVICE void gsd_headroom_follow(SHARED_PTR gs_scaler *s, double most)
         gsd_go_to(s, gsd_double(gsd_bits64(most / (double)amax) & UINT64_C(0x7FF0000000000000)));
 }
 
+/* A plan with headroom has gradients, so that amax is known; flags may have fed its scaler before.
+ */
 DEVICE void gsd_headroom(SHARED_PTR gs_scaler *s, int found, double amax, double most)
 {
-    if (found) {
+    const uint32_t no_amax = 0xFFFFFFFFu;
+    if (s->zeros == no_amax && !found)
+        s->zeros = 0;
+    if (found && s->zeros == no_amax) {
+        gsd_go_to(s, s->machine.scale / 2);
+    } else if (found) {
         gsd_headroom_note(s, 2 * gsd_half_max(s) / s->machine.scale);
         gsd_headroom_follow(s, most);
     } else if (amax > 0) {
@@ -278,9 +285,8 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
                             GLOBAL gsd_state *state, GLOBAL gsd_report *reports,
                             SHARED_PTR gs_scaler *s, SHARED_PTR const gs_stats *stats)
 {
-    const uint64_t ahead = state->applied - set->first_row;
-    const int exhausted = ahead >= set->rows;
-    const uint32_t row = exhausted ? set->rows - 1u : (uint32_t)ahead;
+    const int exhausted = gsd_exhausted(set, state);
+    const uint32_t row = exhausted ? set->rows - 1u : (uint32_t)(state->applied - set->first_row);
     const double scale = state->scale, inverse = state->inverse;
     double norm = gsd_sqrt(stats->sumsq) * inverse;
     const double clip = gsd_clip(set->clip_norm, norm);
@@ -308,7 +314,7 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
     state->unscale = gsd_setting(clip * (set->unscale == GSD_FUSED ? inverse : 1.0));
     state->words.scale = (float)state->scale;
     state->words.inverse = (float)state->inverse;
-    state->words.found_inf = stats->inf || stats->nan ? 1.0f : 0.0f;
+    state->words.found_inf = stats->inf || stats->nan || action != GS_APPLY ? 1.0f : 0.0f;
     state->words.apply = action == GS_APPLY ? 1.0f : 0.0f;
 
     r->step = state->attempted;
