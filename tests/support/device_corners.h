@@ -144,11 +144,54 @@ static inline void corner_flags(gs_device *device)
     }
 }
 
+/* A scale that f32 cannot hold would give the caller's kernels Inf. */
+static inline void corner_scales(gs_device *device)
+{
+    static const struct {
+        const char *scaler, *rules;
+        gs_status status;
+    } scalers[] = {{"static:1e38", NULL, GS_OK},
+                   {"static:1024", "highest=off", GS_OK},
+                   {"static:1e39", NULL, GS_ERANGE},
+                   {"headroom", "highest=1e38", GS_OK},
+                   {"headroom", "highest=off", GS_ERANGE},
+                   {"pytorch", "highest=off", GS_OK}, /* its state is f32 */
+                   {"static:1e-9", NULL, GS_ERANGE}};
+    device_corner c;
+    gs_error error = {0};
+    for (size_t i = 0; i < sizeof scalers / sizeof scalers[0]; i++) {
+        const gs_status status = corner_open(&c, device, scalers[i].scaler, scalers[i].rules,
+                                             (gs_device_plan_config){.steps = 1}, CORNER, &error);
+        CHECK_MSG(status == scalers[i].status && !c.plan == (status != GS_OK), "%s %s: %d",
+                  scalers[i].scaler, scalers[i].rules ? scalers[i].rules : "", (int)status);
+        corner_close(&c);
+    }
+    CHECK(corner_open(&c, device, "headroom", NULL, (gs_device_plan_config){.steps = 1}, 0,
+                      &error) == GS_ESTATE &&
+          strstr(error.text, "headroom needs gradients")); /* and none would move the scale */
+    corner_close(&c);
+}
+
+/* Nothing is copied, from and to nowhere; something is not. */
+static inline void corner_nowhere(gs_device *device)
+{
+    const gs_device_ptr nowhere = {0};
+    char x[4] = {0};
+    CHECK(gs_device_write(device, nowhere, NULL, 0, NULL, NULL) == GS_OK &&
+          gs_device_read(NULL, device, nowhere, 0, NULL, NULL) == GS_OK &&
+          gs_device_copy(device, nowhere, nowhere, 0, NULL, NULL) == GS_OK);
+    CHECK(gs_device_write(device, nowhere, x, sizeof x, NULL, NULL) == GS_ENULL &&
+          gs_device_read(x, device, nowhere, sizeof x, NULL, NULL) == GS_ENULL &&
+          gs_device_copy(device, nowhere, nowhere, sizeof x, NULL, NULL) == GS_ENULL);
+}
+
 static inline void device_corners(gs_device *device)
 {
     corner_found_inf(device);
     corner_exhausted(device);
     corner_flags(device);
+    corner_scales(device);
+    corner_nowhere(device);
 }
 
 #endif
