@@ -199,23 +199,34 @@ static gs_status upload(gs_device_plan *p, gsi_device_argument which, const void
                         size_t bytes, gs_error *error)
 {
     gs_device *d = p->device;
-    gs_device_ptr at;
-    gs_status status = d->backend->alloc(d, &at, bytes > 0 ? bytes : 1, error);
-    if (status != GS_OK)
-        return status;
-    p->arguments[which] = at;
-    if (data && bytes > 0)
-        status = d->backend->write(d, at, data, bytes, NULL, error);
+    gs_device_ptr *at = &p->arguments[which];
+    gs_status status = d->backend->alloc(d, at, bytes, error);
+    if (status == GS_OK)
+        status = d->backend->write(d, *at, data, bytes, NULL, error);
     return status == GS_OK ? d->backend->wait(d, NULL, error) : status; /* data may go */
 }
 
+/* A piece is written, and copied on the device until it is all: the host may have less memory. */
 static gs_status zeros(gs_device_plan *p, gsi_device_argument which, size_t bytes, gs_error *error)
 {
-    void *data = gsi_device_new(p->device, bytes);
+    enum { PIECE = 1 << 16 };
+    gs_device *d = p->device;
+    size_t done = bytes < PIECE ? bytes : PIECE;
+    void *data = gsi_device_new(d, done);
     if (!data)
-        return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of a plan", bytes);
-    const gs_status status = upload(p, which, data, bytes, error);
-    gsi_free(&p->device->heap, data);
+        return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of a plan", done);
+    gs_status status = d->backend->alloc(d, &p->arguments[which], bytes, error);
+    const gs_device_ptr from = p->arguments[which];
+    if (status == GS_OK)
+        status = d->backend->write(d, from, data, done, NULL, error);
+    for (size_t n; status == GS_OK && done < bytes; done += n) {
+        const gs_device_ptr to = {from.base, from.offset + done};
+        n = bytes - done < done ? bytes - done : done;
+        status = d->backend->copy(d, to, from, n, NULL, error);
+    }
+    if (status == GS_OK)
+        status = d->backend->wait(d, NULL, error);
+    gsi_free(&d->heap, data);
     return status;
 }
 
@@ -511,5 +522,6 @@ gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_op
     }
     p->lr_set = state->lr_set != 0;
     p->lr = c.lr;
-    return d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
+    status = d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
+    return status == GS_OK ? d->backend->wait(d, queue, error) : status;
 }

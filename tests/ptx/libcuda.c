@@ -62,7 +62,7 @@ static void *pinned[ALLOCATIONS];
 static module *modules;
 static graph *capture;
 static int context, stream, stack, driver = 12040, gave;
-static long countdown, n_launched, n_waited;
+static long countdown, n_launched, n_waited, n_pending;
 static ptx_error why;
 
 /* ---- for tests ---- */
@@ -95,6 +95,9 @@ API void fake_cuda_traffic(address at, uint64_t *read, uint64_t *written)
             memory[i].read = memory[i].written = 0;
         }
 }
+
+/* Launches and copies that nothing has waited for. */
+API long fake_cuda_pending(void) { return n_pending; }
 
 /* Every call begins with it. */
 static int injected(void) { return countdown > 0 && --countdown == 0; }
@@ -339,6 +342,7 @@ static result perform(const node *k)
 
 static result enqueue(const node *k)
 {
+    n_pending++;
     if (!capture)
         return perform(k);
     if (capture->n == NODES)
@@ -378,6 +382,7 @@ API result cuStreamSynchronize(void *s)
     NOT_CAPTURED;
     (void)s;
     n_waited++;
+    n_pending = 0;
     return stack ? OK : BAD_CONTEXT;
 }
 API result cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
