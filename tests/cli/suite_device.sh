@@ -25,6 +25,8 @@ check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device 
 check "bench device --json" code 0 "$gs" bench device --size 256K --rounds 1 --json
 check "is JSON" awk -f tests/support/json.awk "$tmp/out"
 check "with a share of the copy for each pass" test "$(grep -c '"of_copy": [0-9.e+-]*$' "$tmp/out")" -eq 4
+check "rounds beyond ten thousand act, too" sh -c "'$gs' bench device --size 64K --rounds 10001 --json |
+    awk '/\"name\": \"act\"/ { act = 1 } act && /of_copy/ { n = \$2 + 0 < 1 } END { exit !n }'"
 check "and where the kernels are from" grep -qx '  "kernels": "loops",' "$tmp/out"
 
 # ---- OpenCL, by the program's cache ----
@@ -57,6 +59,8 @@ if command -v nvcc >/dev/null && command -v ptxas >/dev/null; then
         check "sm_$sm: no fma, nothing flushed, nothing approximate" not grep -nE '\.ftz|\.approx|\.full|^[[:space:]]*fma\.|\.sat' \
             "$BUILD/device/sm_$sm.ptx"
     done
+    check "weights that do not fit" code 1 "$gs" bench device --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --size 900G
+    check "which is said of the device" grep -q '^gradscale: .*no device memory for 966367641600 bytes' "$tmp/out"
     # what the compiler of the driver gets to see, on the first architecture of every generation
     embedded()
     {
