@@ -193,11 +193,23 @@ API result cuCtxGetDevice(int *device)
 
 /* ---- modules ---- */
 
+/* To the file that STAND_IN_IMAGE names: what the driver's compiler gets to see. */
+static void keep_image(const char *image)
+{
+    const char *path = getenv("STAND_IN_IMAGE");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(image, f);
+        fclose(f);
+    }
+}
+
 API result cuModuleLoadData(void **out, const void *image)
 {
     NOT_CAPTURED;
     if (!stack)
         return BAD_CONTEXT;
+    keep_image(image);
     ptx_module *ptx = ptx_load(image, why);
     if (ptx && ptx->fma) { /* it would be executed, but the kernels have none */
         snprintf(why, sizeof why, "line %d: an fma that the source does not have", ptx->fma);
