@@ -246,7 +246,7 @@ static void test_host_memory(void)
     gs_error error = {0};
     gs_device *device = NULL;
     gs_device_plan *plan = NULL;
-    gs_device_ptr data, grad;
+    gs_device_ptr data = {0}, grad = {0};
     gs_scaler scaler;
     static float m[COUNT];
     const gs_device_config config = {.size = sizeof config,

@@ -160,7 +160,7 @@ static void test_queues(void)
                                      .device = id,
                                      .code = empty_kernels};
     gs_device *own = NULL;
-    gs_device_ptr memory;
+    gs_device_ptr memory = {0};
     gs_device_plan *plan = NULL;
     gs_scaler scaler;
     const gs_optim_config optim = rig_optim(&device_cases[0]);
