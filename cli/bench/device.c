@@ -34,7 +34,22 @@ static gs_status run_act(device_bench *b, gs_error *error)
     return gs_device_act(b->plan, NULL, error);
 }
 
-static gs_status make(device_bench *b, gs_error *error)
+/* The device may have more memory than the host: a piece at a time. */
+static gs_status fill(device_bench *b, gs_device_ptr to, size_t bytes, gs_error *error)
+{
+    static uint16_t piece[1 << 17];
+    gs_status status = GS_OK;
+    for (size_t i = 0; i < sizeof piece / sizeof piece[0]; i++)
+        piece[i] = (uint16_t)(0x3800 + i % 512);
+    for (size_t at = 0; at < bytes && status == GS_OK; at += sizeof piece) {
+        const size_t n = bytes - at < sizeof piece ? bytes - at : sizeof piece;
+        status = gs_device_write(b->device, (gs_device_ptr){to.base, to.offset + at}, piece, n,
+                                 NULL, error);
+    }
+    return status;
+}
+
+static gs_status make(device_bench *b, uint64_t steps, gs_error *error)
 {
     gs_optim_config optim = {.size = sizeof optim};
     gs_scaler scaler;
@@ -43,14 +58,10 @@ static gs_status make(device_bench *b, gs_error *error)
         status = gs_device_alloc(&b->copy, b->device, b->count * 2, error);
     if (status == GS_OK)
         status = gs_device_alloc(&b->grad, b->device, b->count * 2, error);
-    void *fill = cli_resize(NULL, b->count * 4);
-    for (size_t i = 0; i < 2 * b->count; i++)
-        ((uint16_t *)fill)[i] = (uint16_t)(0x3800 + i % 512);
     if (status == GS_OK)
-        status = gs_device_write(b->device, b->data, fill, b->count * 4, NULL, error);
+        status = fill(b, b->data, b->count * 4, error);
     if (status == GS_OK)
-        status = gs_device_write(b->device, b->grad, fill, b->count * 2, NULL, error);
-    free(fill);
+        status = fill(b, b->grad, b->count * 2, error);
     if (status == GS_OK)
         status = gs_scaler_init(&scaler, "static:1024", error);
     if (status == GS_OK)
@@ -62,7 +73,7 @@ static gs_status make(device_bench *b, gs_error *error)
                                 .grad = b->grad,
                                 .grad_dtype = GS_F16};
     const gs_device_plan_config config = {
-        .size = sizeof config, .optim = &optim, .scaler = &scaler, .steps = 10000};
+        .size = sizeof config, .optim = &optim, .scaler = &scaler, .steps = steps};
     return status == GS_OK ? gs_device_plan_create(&b->plan, b->device, &w, 1, &config, error)
                            : status;
 }
@@ -171,7 +182,7 @@ int bench_device(int argc, char **argv)
     if (opened != CLI_GO)
         return opened;
     double seconds[PASSES];
-    gs_status status = make(&b, &error);
+    gs_status status = make(&b, rounds + 1, &error); /* a plan that is used up does nothing */
     for (int i = 0; i < PASSES && status == GS_OK; i++)
         status = measure(&b, passes[i].run, rounds, &seconds[i], &error);
     if (status == GS_OK && json)

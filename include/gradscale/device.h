@@ -12,10 +12,10 @@
  * doc/devices.md says what was proven where.
  *
  * Nothing is linked: libcuda.so.1 or libOpenCL.so.1 is opened when a device is made. A `queue` is a
- * CUstream (cudaStream_t) or a cl_command_queue; NULL is CUDA's default stream, and for OpenCL a
- * queue of the device's own. Calls with a queue only enqueue, and can be captured in a CUDA graph;
- * those that wait say so. Errors are found before anything is enqueued. A device and its plans
- * serve one thread at a time.
+ * CUstream (cudaStream_t) or a cl_command_queue in order; NULL is CUDA's default stream, and for
+ * OpenCL a queue of the device's own. Calls with a queue only enqueue, and can be captured in a CUDA
+ * graph; those that wait say so. Errors are found before anything is enqueued. A device and its
+ * plans serve one thread at a time.
  */
 #ifndef GRADSCALE_DEVICE_H
 #define GRADSCALE_DEVICE_H
@@ -136,12 +136,15 @@ typedef struct gs_device_plan gs_device_plan;
 GS_API gs_status gs_device_plan_create(gs_device_plan **out, gs_device *device,
                                        const gs_device_weight *list, size_t n,
                                        const gs_device_plan_config *config, gs_error *error);
-GS_API void gs_device_plan_free(gs_device_plan *plan); /* waits for what was enqueued */
+/* Waits for what was enqueued: the last queue is there still. */
+GS_API void gs_device_plan_free(gs_device_plan *plan);
 
 /* One step: scan, decide, act, and the report on its way. Not with several ranks. */
 GS_API gs_status gs_device_step(gs_device_plan *plan, void *queue, gs_error *error);
 
-/* Its parts. With several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
+/* Its parts: scan, decide, act, each once for a batch, for a second act would step again. act brings
+ * the reports; where an optimizer of the caller's steps in its place, gs_device_save tells. With
+ * several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
  * gs_device_plan_gathered, by ncclAllGather or MPI; decide, on every rank the same; act. */
 GS_API gs_status gs_device_scan(gs_device_plan *plan, void *queue, gs_error *error);
 GS_API gs_status gs_device_fold(gs_device_plan *plan, void *queue, gs_error *error);
@@ -155,7 +158,8 @@ GS_API gs_status gs_device_cast_stochastic(gs_device_plan *plan, uint64_t seed, 
                                            gs_error *error);
 
 /* In device memory, four f32: the scale of the step that comes, its inverse; and of the step that
- * was, 1 or 0: found_inf, applied. The first and third are what PyTorch's fused optimizers take. */
+ * was, 1 or 0: found_inf, applied. The first and third are what PyTorch's fused optimizers take:
+ * found_inf is 1 whenever a step is not applied. */
 GS_API gs_device_ptr gs_device_plan_words(const gs_device_plan *plan);
 /* In device memory: gs_stats of every rank. */
 GS_API gs_device_ptr gs_device_plan_gathered(const gs_device_plan *plan);

@@ -226,12 +226,16 @@ static char *compile(gs_device *d, const rtc_calls *rtc, gs_error *error)
 }
 
 /* PTX of today's compilers names a version that older drivers do not know; what the kernels use is
- * all in 6.3, the first for sm_75. */
+ * all in 6.3, the first for sm_75, but for hints of 8.3 about bytes of a load that are not used. */
 static void lower_version(char *ptx)
 {
+    static const char hint[] = ".pragma \"used_bytes_mask";
     char *line = strstr(ptx, ".version ");
-    if (line && strlen(line) > 12 && line[9] >= '6' && line[9] <= '9' && line[10] == '.')
-        memcpy(line + 9, "6.3", 3);
+    if (!line || strlen(line) <= 12 || line[9] < '6' || line[9] > '9' || line[10] != '.')
+        return;
+    memcpy(line + 9, "6.3", 3);
+    while ((line = strstr(line, hint)))
+        memcpy(line, "//", 2); /* to the end of its line */
 }
 
 static char *duplicate(gs_device *d, const char *text, gs_error *error)
@@ -273,7 +277,8 @@ static gs_status load_module(gs_device *d, const gs_device_config *config, gs_er
     char *ptx = find_ptx(d, config, error);
     if (!ptx)
         return error->status;
-    lower_version(ptx);
+    if (!config->code) /* the caller's may be for any architecture */
+        lower_version(ptx);
     cu_result code = c->cu.ModuleLoadData(&c->module, ptx);
     gsi_free(&d->heap, ptx);
     if (code != 0)

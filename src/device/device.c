@@ -138,6 +138,8 @@ gs_status gs_device_read(void *to, gs_device *d, gs_device_ptr from, size_t byte
 gs_status gs_device_copy(gs_device *d, gs_device_ptr to, gs_device_ptr from, size_t bytes,
                          void *queue, gs_error *error)
 {
+    if (bytes == 0)
+        return GS_OK;
     gs_status status = d->backend->check(d, to, bytes, "the destination of a copy", error);
     if (status == GS_OK)
         status = d->backend->check(d, from, bytes, "the source of a copy", error);

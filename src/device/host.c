@@ -97,7 +97,9 @@ static gs_status host_check(gs_device *d, gs_device_ptr memory, size_t bytes, co
                             gs_error *error)
 {
     (void)d, (void)bytes;
-    return memory.base ? gsi_fail(error, GS_ENULL, "%s: a host pointer has no base", what) : GS_OK;
+    if (memory.base)
+        return gsi_fail(error, GS_ENULL, "%s: a host pointer has no base", what);
+    return memory.offset ? GS_OK : gsi_fail(error, GS_ENULL, "%s: the pointer is NULL", what);
 }
 
 typedef void kernel_fn(ARGUMENTS);

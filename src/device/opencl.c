@@ -23,6 +23,9 @@ enum {
     DRIVER_VERSION = 0x102D,
     DEVICE_VERSION = 0x102F,
     DEVICE_DOUBLE_FP_CONFIG = 0x1032,
+    QUEUE_CONTEXT = 0x1090,
+    QUEUE_PROPERTIES = 0x1093,
+    OUT_OF_ORDER = 1,
     MEM_READ_WRITE = 1,
     MEM_SIZE = 0x1102,
     MEM_CONTEXT = 0x1106,
@@ -43,6 +46,7 @@ enum {
     X(cl_int, ReleaseContext, (cl_handle))                                                         \
     X(cl_handle, CreateCommandQueue, (cl_handle, cl_handle, cl_bitfield, cl_int *))                \
     X(cl_int, ReleaseCommandQueue, (cl_handle))                                                    \
+    X(cl_int, GetCommandQueueInfo, (cl_handle, cl_uint, size_t, void *, size_t *))                 \
     X(cl_handle, CreateBuffer, (cl_handle, cl_bitfield, size_t, void *, cl_int *))                 \
     X(cl_int, ReleaseMemObject, (cl_handle))                                                       \
     X(cl_int, GetMemObjectInfo, (cl_handle, cl_uint, size_t, void *, size_t *))                    \
@@ -413,11 +417,33 @@ static gs_status opencl_check(gs_device *d, gs_device_ptr memory, size_t bytes, 
     return GS_OK;
 }
 
+/* Launches depend on each other, without events. */
+static gs_status check_queue(const opencl *o, cl_handle queue, gs_error *error)
+{
+    cl_handle context = NULL;
+    cl_bitfield properties = 0;
+    cl_int code = o->cl.GetCommandQueueInfo(queue, QUEUE_CONTEXT, sizeof context, &context, NULL);
+    if (code == 0)
+        code = o->cl.GetCommandQueueInfo(queue, QUEUE_PROPERTIES, sizeof properties, &properties,
+                                         NULL);
+    if (code != 0)
+        return gsi_fail(error, GS_ESTATE, "the queue is no cl_command_queue, code %d", code);
+    if (context != o->context)
+        return gsi_fail(error, GS_ESTATE, "the queue is one of another context");
+    if (properties & OUT_OF_ORDER)
+        return gsi_fail(error, GS_ESTATE,
+                        "the queue may execute out of order: kernels of a step need one in order");
+    return GS_OK;
+}
+
 static gs_status opencl_launch(gs_device *d, const gsi_launch *l, void *queue, gs_error *error)
 {
     const opencl *o = d->own;
     const cl_handle kernel = o->kernels[l->kernel];
     const size_t threads = GSD_THREADS, all = (size_t)l->blocks * threads;
+    const gs_status status = queue ? check_queue(o, queue, error) : GS_OK;
+    if (status != GS_OK)
+        return status;
     cl_int code = 0;
     for (cl_uint i = 0; i < GSD_ARG_COUNT && code == 0; i++)
         code = o->cl.SetKernelArg(kernel, i, sizeof(cl_handle), &l->arguments[i].base);

@@ -57,6 +57,23 @@ static gs_status check_scaler(const gs_scaler *s, gs_error *error)
     if (!(s->rules.lowest >= 0x1p-28))
         return gsi_fail(error, GS_ERANGE,
                         "a scale below 2^-28 cannot be undone: set lowest to 2^-28 or more");
+    if (!(fmax(gs_scaler_scale(s), gsi_is_static(s) ? 0 : gsi_highest(s)) <= 0x1.fffffep+127))
+        return gsi_fail(error, GS_ERANGE,
+                        "kernels read the scale as f32, which cannot hold it: set highest to 2^127 "
+                        "or less");
+    return GS_OK;
+}
+
+/* A rank may have no gradients, but not all of them. */
+static gs_status check_empty(uint64_t chunks, unsigned ranks, const gs_optim_config *c,
+                             const gs_scaler *s, gs_error *error)
+{
+    if (chunks > 0 || ranks > 1)
+        return GS_OK;
+    if (c->clip_norm > 0)
+        return gsi_fail(error, GS_ESTATE, "clip_norm needs gradients, and there are none");
+    if (s->policy == GS_POLICY_HEADROOM)
+        return gsi_fail(error, GS_ESTATE, "headroom needs gradients, and there are none");
     return GS_OK;
 }
 
@@ -182,23 +199,34 @@ static gs_status upload(gs_device_plan *p, gsi_device_argument which, const void
                         size_t bytes, gs_error *error)
 {
     gs_device *d = p->device;
-    gs_device_ptr at;
-    gs_status status = d->backend->alloc(d, &at, bytes > 0 ? bytes : 1, error);
-    if (status != GS_OK)
-        return status;
-    p->arguments[which] = at;
-    if (data && bytes > 0)
-        status = d->backend->write(d, at, data, bytes, NULL, error);
+    gs_device_ptr *at = &p->arguments[which];
+    gs_status status = d->backend->alloc(d, at, bytes, error);
+    if (status == GS_OK)
+        status = d->backend->write(d, *at, data, bytes, NULL, error);
     return status == GS_OK ? d->backend->wait(d, NULL, error) : status; /* data may go */
 }
 
+/* A piece is written, and copied on the device until it is all: the host may have less memory. */
 static gs_status zeros(gs_device_plan *p, gsi_device_argument which, size_t bytes, gs_error *error)
 {
-    void *data = gsi_device_new(p->device, bytes);
+    enum { PIECE = 1 << 16 };
+    gs_device *d = p->device;
+    size_t done = bytes < PIECE ? bytes : PIECE;
+    void *data = gsi_device_new(d, done);
     if (!data)
-        return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of a plan", bytes);
-    const gs_status status = upload(p, which, data, bytes, error);
-    gsi_free(&p->device->heap, data);
+        return gsi_fail(error, GS_ENOMEM, "no memory for %zu bytes of a plan", done);
+    gs_status status = d->backend->alloc(d, &p->arguments[which], bytes, error);
+    const gs_device_ptr from = p->arguments[which];
+    if (status == GS_OK)
+        status = d->backend->write(d, from, data, done, NULL, error);
+    for (size_t n; status == GS_OK && done < bytes; done += n) {
+        const gs_device_ptr to = {from.base, from.offset + done};
+        n = bytes - done < done ? bytes - done : done;
+        status = d->backend->copy(d, to, from, n, NULL, error);
+    }
+    if (status == GS_OK)
+        status = d->backend->wait(d, NULL, error);
+    gsi_free(&d->heap, data);
     return status;
 }
 
@@ -383,9 +411,7 @@ static gs_status check_all(gs_device *d, const gs_device_weight *list, size_t n,
         chunks += gsi_ceil_div(list[t].count, GSD_CHUNK);
     if (status == GS_OK && chunks >= INT32_MAX)
         return gsi_fail(error, GS_ESIZE, "the weights are too many for one launch");
-    if (status == GS_OK && chunks == 0 && c->optim->clip_norm > 0)
-        return gsi_fail(error, GS_ESTATE, "clip_norm needs gradients, and there are none");
-    return status;
+    return status == GS_OK ? check_empty(chunks, c->ranks, c->optim, c->scaler, error) : status;
 }
 
 static gs_status set_bases(gs_device_plan *p, const gs_device_weight *list, bool out,
@@ -468,6 +494,8 @@ gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_op
     if (!scaler || !state)
         return gsi_fail(error, GS_ENULL, "a load needs a scaler and a state");
     gs_status status = check_scaler(scaler, error);
+    if (status == GS_OK)
+        status = check_empty(p->chunks, p->ranks, &p->optim, scaler, error);
     if (status != GS_OK)
         return status;
     if (state->applied > (uint64_t)1 << 53)
@@ -494,5 +522,6 @@ gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_op
     }
     p->lr_set = state->lr_set != 0;
     p->lr = c.lr;
-    return d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
+    status = d->backend->write(d, p->arguments[GSD_ARG_STATE], &next, sizeof next, queue, error);
+    return status == GS_OK ? d->backend->wait(d, queue, error) : status;
 }

@@ -13,8 +13,11 @@ static gs_status launch(gs_device_plan *p, gsi_device_kernel kernel, uint32_t bl
                         uint32_t option, void *queue, gs_error *error)
 {
     const gsi_launch l = {kernel, blocks, p->arguments, seed, option};
-    p->queue = queue;
-    return blocks == 0 ? GS_OK : p->device->backend->launch(p->device, &l, queue, error);
+    const gs_status status =
+        blocks == 0 ? GS_OK : p->device->backend->launch(p->device, &l, queue, error);
+    if (status == GS_OK)
+        p->queue = queue;
+    return status;
 }
 
 gs_status gs_device_scan(gs_device_plan *p, void *queue, gs_error *error)

@@ -25,6 +25,8 @@ check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device 
 check "bench device --json" code 0 "$gs" bench device --size 256K --rounds 1 --json
 check "is JSON" awk -f tests/support/json.awk "$tmp/out"
 check "with a share of the copy for each pass" test "$(grep -c '"of_copy": [0-9.e+-]*$' "$tmp/out")" -eq 4
+check "rounds beyond ten thousand act, too" sh -c "'$gs' bench device --size 64K --rounds 10001 --json |
+    awk '/\"name\": \"act\"/ { act = 1 } act && /of_copy/ { n = \$2 + 0 < 1 } END { exit !n }'"
 check "and where the kernels are from" grep -qx '  "kernels": "loops",' "$tmp/out"
 
 # ---- OpenCL, by the program's cache ----
@@ -46,7 +48,7 @@ fi
 if command -v nvcc >/dev/null && command -v ptxas >/dev/null; then
     registers() # architecture, PTX
     {
-        ptxas -arch=sm_$1 -v "$2" -o /dev/null >"$tmp/ptxas" 2>&1 || return 1
+        ptxas -arch=sm_$1 -v "$2" -o /dev/null >"$tmp/ptxas" 2>&1 || { head -n 3 "$tmp/ptxas"; return 1; }
         awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2] }
              /spill stores/ { if ($5 + 0 > 0 || $9 + 0 > 0) { print name ": spills"; bad = 1 } kernels++ }
              /Used [0-9]+ registers/ { n = $0; sub(/.*Used /, "", n); if (n + 0 > 64) { print name ": " n + 0; bad = 1 } }
@@ -57,14 +59,17 @@ if command -v nvcc >/dev/null && command -v ptxas >/dev/null; then
         check "sm_$sm: no fma, nothing flushed, nothing approximate" not grep -nE '\.ftz|\.approx|\.full|^[[:space:]]*fma\.|\.sat' \
             "$BUILD/device/sm_$sm.ptx"
     done
+    check "weights that do not fit" code 1 env STAND_IN_IMAGE="$tmp/image.ptx" "$gs" bench device --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --size 900G
+    check "which is said of the device" grep -q '^gradscale: .*no device memory for 966367641600 bytes' "$tmp/out"
     # what the compiler of the driver gets to see, on the first architecture of every generation
     embedded()
     {
-        for sm in $(nvcc --list-gpu-code | grep "0$"); do
-            registers "${sm#sm_}" "$BUILD/device/sm_75.ptx" || { echo "$sm"; return 1; }
+        for sm in sm_75 $(nvcc --list-gpu-code | grep "0$"); do
+            registers "${sm#sm_}" "$tmp/image.ptx" || { echo "$sm"; return 1; }
         done
     }
-    check "sm_75's PTX: at most 64 registers on later generations, no spills" embedded
+    check "the PTX that is loaded says version 6.3" grep -qx '.version 6.3' "$tmp/image.ptx"
+    check "and is: at most 64 registers on all generations, no spills" embedded
     nvcc -O3 -arch=compute_75 -ptx -o "$tmp/contracted.ptx" "$BUILD/device/kernels_75.cu" 2>"$tmp/out"
     check "without -fmad=false there would be fma" grep -q 'fma\.rn\.f32' "$tmp/contracted.ptx"
     if [ -z "$SAN" ]; then

@@ -62,7 +62,7 @@ static void *pinned[ALLOCATIONS];
 static module *modules;
 static graph *capture;
 static int context, stream, stack, driver = 12040, gave;
-static long countdown, n_launched, n_waited;
+static long countdown, n_launched, n_waited, n_pending;
 static ptx_error why;
 
 /* ---- for tests ---- */
@@ -95,6 +95,9 @@ API void fake_cuda_traffic(address at, uint64_t *read, uint64_t *written)
             memory[i].read = memory[i].written = 0;
         }
 }
+
+/* Launches and copies that nothing has waited for. */
+API long fake_cuda_pending(void) { return n_pending; }
 
 /* Every call begins with it. */
 static int injected(void) { return countdown > 0 && --countdown == 0; }
@@ -190,11 +193,23 @@ API result cuCtxGetDevice(int *device)
 
 /* ---- modules ---- */
 
+/* To the file that STAND_IN_IMAGE names: what the driver's compiler gets to see. */
+static void keep_image(const char *image)
+{
+    const char *path = getenv("STAND_IN_IMAGE");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(image, f);
+        fclose(f);
+    }
+}
+
 API result cuModuleLoadData(void **out, const void *image)
 {
     NOT_CAPTURED;
     if (!stack)
         return BAD_CONTEXT;
+    keep_image(image);
     ptx_module *ptx = ptx_load(image, why);
     if (ptx && ptx->fma) { /* it would be executed, but the kernels have none */
         snprintf(why, sizeof why, "line %d: an fma that the source does not have", ptx->fma);
@@ -339,6 +354,7 @@ static result perform(const node *k)
 
 static result enqueue(const node *k)
 {
+    n_pending++;
     if (!capture)
         return perform(k);
     if (capture->n == NODES)
@@ -378,6 +394,7 @@ API result cuStreamSynchronize(void *s)
     NOT_CAPTURED;
     (void)s;
     n_waited++;
+    n_pending = 0;
     return stack ? OK : BAD_CONTEXT;
 }
 API result cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,

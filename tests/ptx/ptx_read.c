@@ -38,6 +38,7 @@ typedef struct reader {
     named registers[MOST_REGISTERS], symbols[MOST_SYMBOLS], *labels, *jumps;
     int n_registers, n_symbols, n_labels, n_jumps;
     int scopes[16], depth;
+    double version;
 } reader;
 
 static void fail(reader *r, const char *what, const char *word)
@@ -415,6 +416,8 @@ static void read_body(reader *r)
         } else if (accept(r, ".local")) {
             read_memory(r, &r->kernel->local);
         } else if (accept(r, ".pragma")) {
+            if (accept(r, "\"used_bytes_mask") && r->version < 8.3) /* as ptxas does */
+                fail(r, "version 8.3 is needed for", "used_bytes_mask");
             while (*r->p && *r->p != ';')
                 r->p++;
             expect(r, ";");
@@ -463,7 +466,11 @@ ptx_module *ptx_load(const char *text, ptx_error error)
         skip_space(r);
         if (!*r->p || r->failed)
             break;
-        if (accept(r, ".version") || accept(r, ".target") || accept(r, ".address_size")) {
+        if (accept(r, ".version")) {
+            r->version = strtod(r->p, NULL);
+            while (*r->p && *r->p != '\n')
+                r->p++;
+        } else if (accept(r, ".target") || accept(r, ".address_size")) {
             while (*r->p && *r->p != '\n')
                 r->p++;
         } else if (accept(r, ".visible")) {

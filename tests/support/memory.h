@@ -11,6 +11,7 @@ typedef struct books {
     size_t calls;     /* allocations asked for */
     size_t blocks;    /* now held */
     size_t bytes;     /* now held */
+    size_t most;      /* bytes held at once so far */
     size_t fail_at;   /* this call fails: 1 is the first, 0 is none */
     size_t fail_from; /* this call and all after it fail; 0: none */
     int wrong;        /* a size told did not match, or what is outside a block was written */
@@ -48,6 +49,7 @@ static void *books_resize(void *user, void *block, size_t old_size, size_t size)
             memcpy(raw + BOOKS_EDGE, block, old_size < size ? old_size : size);
         b->blocks++;
         b->bytes += size;
+        b->most = b->bytes > b->most ? b->bytes : b->most;
     }
     if (block) {
         b->blocks--;

@@ -1,4 +1,5 @@
 /* The kernels as loops against libgradscale: equal bits, and every preset. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 #include "memory.h"
@@ -59,10 +60,10 @@ static void test_many_small(void)
     gs_device_free(device);
 }
 
-/* Three ranks with a third of the tensors each decide as one that has all. */
+/* Four ranks, three with a tensor each and one with none, decide as one that has all. */
 static void test_ranks(void)
 {
-    enum { RANKS = 3, STEPS = 30, COUNT = 700 };
+    enum { RANKS = 4, STEPS = 30, COUNT = 700 };
     gs_device *device = open_host();
     const device_case c = {.optim = "adamw", .settings = "lr=0.01 clip_norm=0.1"};
     const gs_optim_config optim = rig_optim(&c);
@@ -76,7 +77,8 @@ static void test_ranks(void)
     CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
     CHECK(gs_scaler_set(&scaler, "interval=5", NULL) == GS_OK);
     for (unsigned r = 0; r < RANKS; r++) {
-        const gs_device_weight w = {.count = COUNT,
+        const size_t count = r == 1 ? 0 : COUNT;
+        const gs_device_weight w = {.count = count,
                                     .data = {NULL, (uintptr_t)data[r]},
                                     .grad = {NULL, (uintptr_t)grads[r]}};
         const gs_device_plan_config config = {.size = sizeof config,
@@ -87,7 +89,7 @@ static void test_ranks(void)
                                               .ranks = RANKS};
         CHECK(gs_device_plan_create(&plans[r], device, &w, 1, &config, NULL) == GS_OK);
         CHECK(gs_device_step(plans[r], NULL, NULL) == GS_ESTATE);
-        all[r] = (gs_tensor){grads[r], COUNT, GS_F32, NULL, 0};
+        all[r] = (gs_tensor){grads[r], count, GS_F32, NULL, 0};
     }
     for (int i = 0; i < STEPS; i++) {
         gs_step step;
@@ -96,7 +98,7 @@ static void test_ranks(void)
         for (int r = 0; r < RANKS; r++)
             for (int k = 0; k < COUNT; k++)
                 grads[r][k] = (float)(rig_normal(&random) * step.scale);
-        if (i % 4 == 1)
+        if (i % 3 == 1)
             grads[i % RANKS][13] = INFINITY;
         for (int r = 0; r < RANKS; r++) { /* in rank order */
             gs_stats one;
@@ -244,6 +246,13 @@ static void test_norms(void)
 {
     gs_device *device = open_host();
     device_norms(device);
+    gs_device_free(device);
+}
+
+static void test_corners(void)
+{
+    gs_device *device = open_host();
+    device_corners(device);
     gs_device_free(device);
 }
 
@@ -413,4 +422,5 @@ static void test_bad_input(void)
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
       {"ranks", test_ranks}, {"save_and_load", test_save_and_load},
       {"late_reports", test_late_reports}, {"cast", test_cast}, {"norms", test_norms},
-      {"no_f64", test_no_f64}, {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input})
+      {"corners", test_corners}, {"no_f64", test_no_f64}, {"out_of_memory", test_out_of_memory},
+      {"bad_input", test_bad_input})

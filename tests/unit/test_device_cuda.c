@@ -1,5 +1,6 @@
 /* CUDA without a GPU: nvcc's PTX, executed by the interpreter of tests/ptx behind a stand-in for
  * libcuda.so.1, against libgradscale. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 #include "memory.h"
@@ -19,6 +20,7 @@ static struct {
     size_t (*allocations)(void);
     int (*stack)(void);
     void (*counts)(long *launches, long *waits);
+    long (*pending)(void);
     void (*traffic)(unsigned long long at, uint64_t *read, uint64_t *written);
     int (*stream_create)(void **out, unsigned flags);
     int (*begin_capture)(void *stream, int mode);
@@ -61,6 +63,7 @@ static int set_up(void)
                  {"fake_cuda_allocations", &fake.allocations},
                  {"fake_cuda_stack", &fake.stack},
                  {"fake_cuda_counts", &fake.counts},
+                 {"fake_cuda_pending", &fake.pending},
                  {"fake_cuda_traffic", &fake.traffic},
                  {"cuStreamCreate", &fake.stream_create},
                  {"cuStreamBeginCapture_v2", &fake.begin_capture},
@@ -134,6 +137,17 @@ static void test_norms(void)
     gs_device_free(device);
 }
 
+static void test_corners(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    if (device)
+        device_corners(device);
+    gs_device_free(device);
+}
+
 /* ---- graphs ---- */
 
 static gs_status launch_graph(device_rig *r, gs_error *error)
@@ -197,6 +211,71 @@ static void test_launches(void)
                       waits);
             device_rig_close(&r);
         }
+    gs_device_free(device);
+}
+
+/* What waits has waited: another stream may go on, and the caller's memory may go. */
+static void test_waits(void)
+{
+    SET_UP;
+    gs_error error = {0};
+    gs_device *device = open_device(NULL, &error);
+    CHECK_MSG(device, "%s", error.text);
+    device_case c = device_cases[0];
+    device_rig r;
+    gs_scaler scaler;
+    gs_optim_state state;
+    c.most = 40;
+    CHECK(device && device_rig_open(&r, device, &c));
+    CHECK(fake.pending() == 0);
+    rig_write(&r, RIG_GRAD);
+    CHECK(fake.pending() == 0);
+    CHECK(gs_device_step(r.plan, NULL, NULL) == GS_OK && fake.pending() > 0);
+    CHECK(gs_device_save(&scaler, &state, r.plan, NULL, NULL) == GS_OK && fake.pending() == 0);
+    CHECK(gs_device_load(r.plan, &scaler, &state, NULL, NULL) == GS_OK && fake.pending() == 0);
+    device_rig_close(&r);
+    gs_device_free(device);
+}
+
+/* The host need not have the memory that a plan takes on its device. */
+static void test_host_memory(void)
+{
+    SET_UP;
+    enum { COUNT = 4 << 20 }; /* 16 MB each: data, gradient, m, v */
+    books b = {0};
+    gs_error error = {0};
+    gs_device *device = NULL;
+    gs_device_plan *plan = NULL;
+    gs_device_ptr data = {0}, grad = {0};
+    gs_scaler scaler;
+    static float m[COUNT];
+    const gs_device_config config = {.size = sizeof config,
+                                     .kind = GS_DEVICE_CUDA,
+                                     .library = fake.path,
+                                     .alloc = books_hook(&b)};
+    const gs_optim_config optim = rig_optim(&device_cases[0]);
+    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
+    CHECK_MSG(gs_device_create(&device, &config, &error) == GS_OK, "%s", error.text);
+    CHECK(gs_device_alloc(&data, device, COUNT * 4, NULL) == GS_OK &&
+          gs_device_alloc(&grad, device, COUNT * 4, NULL) == GS_OK);
+    const gs_device_weight w = {.count = COUNT, .data = data, .grad = grad};
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    b.most = 0;
+    CHECK_MSG(gs_device_plan_create(&plan, device, &w, 1, &settings, &error) == GS_OK, "%s",
+              error.text);
+    CHECK_MSG(b.most < 1 << 20, "%zu bytes of the host", b.most);
+    for (int s = GS_SLOT_M; s <= GS_SLOT_V; s++) {
+        CHECK(gs_device_read(m, device, gs_device_plan_slot(plan, 0, (gs_slot)s), sizeof m, NULL,
+                             NULL) == GS_OK);
+        size_t zeros = 0;
+        for (size_t i = 0; i < COUNT; i++)
+            zeros += m[i] == 0;
+        CHECK_MSG(zeros == COUNT, "%zu of %d are 0", zeros, (int)COUNT);
+    }
+    gs_device_plan_free(plan);
+    gs_device_release(device, data);
+    gs_device_release(device, grad);
     gs_device_free(device);
 }
 
@@ -563,8 +642,9 @@ static void test_nvrtc(void)
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
 }
 
-TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"graph", test_graph},
-      {"launches", test_launches}, {"traffic", test_traffic}, {"traffic_lamb", test_traffic_lamb},
-      {"barriers", test_barriers}, {"driver_fails", test_driver_fails},
-      {"out_of_memory", test_out_of_memory}, {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc},
-      {"inexact", test_inexact})
+TESTS({"equal_bits", test_equal_bits}, {"norms", test_norms}, {"corners", test_corners},
+      {"graph", test_graph}, {"launches", test_launches}, {"waits", test_waits},
+      {"host_memory", test_host_memory}, {"traffic", test_traffic},
+      {"traffic_lamb", test_traffic_lamb}, {"barriers", test_barriers},
+      {"driver_fails", test_driver_fails}, {"out_of_memory", test_out_of_memory},
+      {"bad_input", test_bad_input}, {"nvrtc", test_nvrtc}, {"inexact", test_inexact})

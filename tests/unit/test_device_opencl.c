@@ -1,8 +1,10 @@
 /* The kernels on every OpenCL device there is (PoCL, on a machine without a GPU) against
  * libgradscale. */
+#include "device_corners.h"
 #include "device_norms.h"
 #include "device_rig.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 static gs_device *device; /* compiled once: that is slow */
@@ -66,6 +68,13 @@ static void test_norms(void)
     device_norms(device);
 }
 
+static void test_corners(void)
+{
+    if (!device)
+        SKIP("there is no OpenCL device");
+    device_corners(device);
+}
+
 static void rewrite(const char *path, long at, size_t kept)
 {
     static char data[64 << 20];
@@ -97,13 +106,94 @@ static void check_cast(gs_device *own)
     device_rig_close(&r);
 }
 
+/* Kernels that do nothing are compiled at once. */
+#define X(name) "__kernel void gsd_" #name "(void) {}\n"
+static const char empty_kernels[] = GSD_KERNELS(X);
+#undef X
+
+static struct {
+    int32_t (*platforms)(uint32_t, void **, uint32_t *);
+    int32_t (*devices)(void *, uint64_t, uint32_t, void **, uint32_t *);
+    void *(*context)(const intptr_t *, uint32_t, void **, void *, void *, int32_t *);
+    void *(*queue)(void *, void *, uint64_t, int32_t *);
+    int32_t (*release_context)(void *), (*release_queue)(void *);
+} cl;
+
+static int open_cl(void)
+{
+    const struct {
+        const char *name;
+        void *to;
+    } calls[] = {
+        {"clGetPlatformIDs", &cl.platforms},       {"clGetDeviceIDs", &cl.devices},
+        {"clCreateContext", &cl.context},          {"clCreateCommandQueue", &cl.queue},
+        {"clReleaseContext", &cl.release_context}, {"clReleaseCommandQueue", &cl.release_queue}};
+    void *library = dlopen("libOpenCL.so.1", RTLD_NOW);
+    for (size_t i = 0; library && i < sizeof calls / sizeof calls[0]; i++) {
+        void *call = dlsym(library, calls[i].name);
+        memcpy(calls[i].to, &call, sizeof call);
+    }
+    return library != NULL;
+}
+
+/* Launches of a step depend on each other: a queue that may reorder them is refused, and one of
+ * another context. */
+static void test_queues(void)
+{
+    void *platform = NULL, *id = NULL, *contexts[2] = {0}, *queues[3];
+    int32_t code = 0;
+    gs_error error = {0};
+    if (!device)
+        SKIP("there is no OpenCL device");
+    CHECK(open_cl() && cl.platforms(1, &platform, NULL) == 0 &&
+          cl.devices(platform, 0xFFFFFFFF, 1, &id, NULL) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK((contexts[i] = cl.context(NULL, 1, &id, NULL, NULL, &code)) && code == 0);
+    queues[0] = cl.queue(contexts[0], id, 0, &code);
+    queues[1] = cl.queue(contexts[0], id, 1, &code); /* out of order */
+    if (code != 0)
+        SKIP("the device has no queues that are out of order");
+    queues[2] = cl.queue(contexts[1], id, 0, &code);
+    const gs_device_config config = {.size = sizeof config,
+                                     .kind = GS_DEVICE_OPENCL,
+                                     .context = contexts[0],
+                                     .device = id,
+                                     .code = empty_kernels};
+    gs_device *own = NULL;
+    gs_device_ptr memory = {0};
+    gs_device_plan *plan = NULL;
+    gs_scaler scaler;
+    const gs_optim_config optim = rig_optim(&device_cases[0]);
+    CHECK_MSG(gs_device_create(&own, &config, &error) == GS_OK, "%s", error.text);
+    CHECK(own && gs_device_alloc(&memory, own, 64, NULL) == GS_OK);
+    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
+    const gs_device_weight w = {.count = 8, .data = memory, .grad = {memory.base, 32}};
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    CHECK_MSG(gs_device_plan_create(&plan, own, &w, 1, &settings, &error) == GS_OK, "%s",
+              error.text);
+    CHECK(gs_device_step(plan, queues[0], &error) == GS_EIO); /* they take no arguments */
+    CHECK_MSG(gs_device_step(plan, queues[1], &error) == GS_ESTATE &&
+                  strstr(error.text, "out of order"),
+              "%s", error.text);
+    CHECK_MSG(gs_device_step(plan, queues[2], &error) == GS_ESTATE &&
+                  strstr(error.text, "another context"),
+              "%s", error.text);
+    CHECK(gs_device_cast(plan, queues[1], &error) == GS_ESTATE);
+    gs_device_plan_free(plan);
+    gs_device_release(own, memory);
+    gs_device_free(own);
+    for (int i = 0; i < 3; i++)
+        cl.release_queue(queues[i]);
+    cl.release_context(contexts[0]);
+    cl.release_context(contexts[1]);
+}
+
 /* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL
  * needs 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
 static void test_cache(void)
 {
-#define X(name) "__kernel void gsd_" #name "(void) {}\n"
-    const char *code = test_long() ? NULL : GSD_KERNELS(X);
-#undef X
+    const char *code = test_long() ? NULL : empty_kernels;
     char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "", command[600];
     static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
                                        "clBuildProgram", "clBuildProgram", "cache"};
@@ -150,4 +240,5 @@ static void test_many_small(void)
 }
 
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},
-      {"norms", test_norms}, {"cache", test_cache})
+      {"norms", test_norms}, {"corners", test_corners}, {"queues", test_queues},
+      {"cache", test_cache})

@@ -175,29 +175,37 @@ DEVICE void gsd_headroom_note(SHARED_PTR gs_scaler *s, double amax)
     s->history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
 }
 
-DEVICE void gsd_headroom_follow(SHARED_PTR gs_scaler *s, double most)
+/* The largest power of two below, by the exponent alone; 0: nothing was noted. */
+DEVICE double gsd_headroom_follow(SHARED_PTR const gs_scaler *s, double most)
 {
     float amax = 0;
     for (int i = 0; i < (int)s->tune[1]; i++)
         amax = s->history[i] > amax ? s->history[i] : amax;
-    if (amax > 0) /* the largest power of two below: the exponent alone */
-        gsd_go_to(s, gsd_double(gsd_bits64(most / (double)amax) & UINT64_C(0x7FF0000000000000)));
+    return amax > 0 ? gsd_double(gsd_bits64(most / (double)amax) & UINT64_C(0x7FF0000000000000))
+                    : 0;
 }
 
+/* A plan with headroom has gradients, so that amax is known; flags may have fed its scaler before.
+ */
 DEVICE void gsd_headroom(SHARED_PTR gs_scaler *s, int found, double amax, double most)
 {
-    if (found) {
-        gsd_headroom_note(s, 2 * gsd_half_max(s) / s->machine.scale);
-        gsd_headroom_follow(s, most);
-    } else if (amax > 0) {
+    const uint32_t no_amax = 0xFFFFFFFFu;
+    double to = 0; /* stay */
+    if (s->zeros == no_amax && !found)
         s->zeros = 0;
-        gsd_headroom_note(s, amax);
-        gsd_headroom_follow(s, most);
+    if (found && s->zeros == no_amax) {
+        to = s->machine.scale / 2;
+    } else if (found || amax > 0) {
+        s->zeros = found ? s->zeros : 0;
+        gsd_headroom_note(s, found ? 2 * gsd_half_max(s) / s->machine.scale : amax);
+        to = gsd_headroom_follow(s, most);
     } else if (amax == 0 && ++s->zeros % (uint32_t)s->tune[1] == 0) {
         for (int i = 0; i < GS_HISTORY_MAX; i++)
             s->history[i] /= 2;
-        gsd_go_to(s, 2 * s->machine.scale);
+        to = 2 * s->machine.scale;
     }
+    if (to > 0)
+        gsd_go_to(s, to);
 }
 
 /* amax in true units; NaN: not known. */
@@ -278,9 +286,8 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
                             GLOBAL gsd_state *state, GLOBAL gsd_report *reports,
                             SHARED_PTR gs_scaler *s, SHARED_PTR const gs_stats *stats)
 {
-    const uint64_t ahead = state->applied - set->first_row;
-    const int exhausted = ahead >= set->rows;
-    const uint32_t row = exhausted ? set->rows - 1u : (uint32_t)ahead;
+    const int exhausted = gsd_exhausted(set, state);
+    const uint32_t row = exhausted ? set->rows - 1u : (uint32_t)(state->applied - set->first_row);
     const double scale = state->scale, inverse = state->inverse;
     double norm = gsd_sqrt(stats->sumsq) * inverse;
     const double clip = gsd_clip(set->clip_norm, norm);
@@ -308,7 +315,7 @@ DEVICE void gsd_decide_step(const GLOBAL gsd_settings *set, const GLOBAL gsd_row
     state->unscale = gsd_setting(clip * (set->unscale == GSD_FUSED ? inverse : 1.0));
     state->words.scale = (float)state->scale;
     state->words.inverse = (float)state->inverse;
-    state->words.found_inf = stats->inf || stats->nan ? 1.0f : 0.0f;
+    state->words.found_inf = stats->inf || stats->nan || action != GS_APPLY ? 1.0f : 0.0f;
     state->words.apply = action == GS_APPLY ? 1.0f : 0.0f;
 
     r->step = state->attempted;

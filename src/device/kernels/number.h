@@ -93,6 +93,12 @@ DEVICE float gsd_store_nearest(GLOBAL uint8_t *p, uint32_t type, uint32_t i, flo
     return gsd_float(gsi_widen(code, gsd_format(type)));
 }
 
+/* The table of settings has no row for the step that comes. */
+DEVICE int gsd_exhausted(const GLOBAL gsd_settings *set, const GLOBAL gsd_state *state)
+{
+    return state->applied - set->first_row >= set->rows;
+}
+
 /* Elements of the chunk that begins at `first`. */
 DEVICE uint32_t gsd_count(uint64_t count, uint64_t first)
 {

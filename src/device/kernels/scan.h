@@ -95,7 +95,7 @@ KERNEL gsd_scan(ARGUMENTS)
     SHARED double lanes[GSD_LANES];
     SHARED uint32_t tops[2u * GSD_WARPS], all[GSD_COUNTERS];
     const uint32_t c = BLOCK_ID, type = tensors[chunks[c].tensor].grad_type;
-    const uint32_t unscale = set->unscale;
+    const uint32_t unscale = gsd_exhausted(set, state) ? GSD_FUSED : set->unscale;
     const uint64_t first = chunks[c].first;
     const GLOBAL gsd_tensor *x = &tensors[chunks[c].tensor];
     const uint32_t n = gsd_count(x->count, first);
