@@ -25,7 +25,12 @@ static void say_use_alone(FILE *f, const verdict *v)
     if (g->steps == 0)
         return;
     const bool stuck = g->first->fate == REPORT_STUCK;
-    if (stuck && report_has_fixed_scale(g->first))
+    if (stuck && g->forward * 2 > g->skipped)
+        fprintf(f,
+                "No other scale: none mends a loss that is not finite before it is scaled, as "
+                "it first was at step %llu. Try a lower learning rate, and look at the data.\n",
+                (unsigned long long)g->first_forward);
+    else if (stuck && report_has_fixed_scale(g->first))
         fputs("A scale that moves: at this one the gradients overflow. --scaler pytorch or "
               "headroom.\n",
               f);
@@ -55,9 +60,10 @@ static void say_use_alone(FILE *f, const verdict *v)
     else if (!v->has_losses)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else
-        fputs("Nothing here asks for a change. gradscale compare would tell what fp32 makes of "
-              "the same job.\n",
-              f);
+        fprintf(f, "Nothing here asks for a change.%s\n",
+                g->first->kind ? "" /* a job that gradscale cannot run */
+                : g->is_half   ? " gradscale compare would tell what fp32 makes of the same job."
+                               : " gradscale compare would tell what fp16 and bf16 make of it.");
 }
 
 static void say_caveats(FILE *f, const verdict *v)
