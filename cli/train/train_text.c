@@ -152,12 +152,14 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
 
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best)
 {
-    char right[48] = "";
+    char right[48] = "", number[48] = "not finite";
     cli_progress_end();
     if (!isnan(accuracy))
         snprintf(right, sizeof right, ", %.2f%% right", 100 * accuracy);
-    fprintf(stderr, "step %llu: validation loss %.4f%s%s\n", (unsigned long long)j->about.step,
-            loss, right, best ? ", the best so far" : "");
+    if (isfinite(loss))
+        snprintf(number, sizeof number, "%.4f", loss);
+    fprintf(stderr, "step %llu: validation loss %s%s%s\n", (unsigned long long)j->about.step,
+            number, right, best ? ", the best so far" : "");
 }
 
 /* ---- the end ---- */
@@ -243,6 +245,8 @@ int train_dry_run(train_job *j)
         train_show_job(j);
     show_folder(j);
     cli_flush();
+    if (j->comm.rank == 0)
+        cli_progress(0, 1, "taking a step, to time it");
     /* the first two make the arena */
     for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
         const gs_batch *micro;
@@ -267,10 +271,14 @@ int train_dry_run(train_job *j)
     const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
     const train_bytes b = train_job_bytes(j, tape);
     char took[48], sums[5][48];
-    printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
-           train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-           train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
-           train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+    cli_progress_end();
+    char memory[300];
+    snprintf(memory, sizeof memory, "%s: weights %s, optimizer %s, gradients %s, activations %s",
+             train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+             train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
+             train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+    printf("memory     ");
+    cli_wrap(memory, 11, 11);
     printf("time       about %s: %.2f ms per step on %u thread%s\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
            gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));
