@@ -290,7 +290,7 @@ static void draw_limit(FILE *f, const chart *c, const axis *y)
         f,
         "<line class=\"limit\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"100%%\" "
         "y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-        at, at, at - 5, c->limit_name);
+        at, at, at - 16, c->limit_name);
 }
 
 /* ---- what a pointer shows ---- */
