@@ -143,6 +143,16 @@ check "ask for another rate" says "No other scale: none mends a loss that is not
 sed '/"event":"valid"/s/"loss":[0-9.e-]*/"loss":null/' "$tmp/fp32.jsonl" >"$tmp/never.jsonl"
 check "a validation loss that never was finite" page never
 check "is in the logs" has "It was never finite."
+{ cat tests/logs/megatron.log; grep 'iteration        1/' tests/logs/megatron.log | sed 's|iteration        1/|iteration       13/|'; } |
+    grep -v validation >"$tmp/megatron.jsonl"
+check "Megatron-LM logs no loss of a skipped step" page megatron
+check "the last one is no failure" says "ended at a training loss of 9.000"
+check "its advice is no option of ours" says "the policy headroom keeps its distance"
+log longer -v name="bf16 guard" -v precision=bf16 -v scaler=guard -v steps=80
+check "jobs that are not the same" page fp32 longer
+check "are told of" says "The runs differ in more than precision and scaler: steps. Their losses may differ for that."
+check "jobs that are" page fp32 near
+check "are not" not says "The runs differ in more"
 
 # ---- which to use: what matters more comes first ----
 log big32 -v name=fp32 -v precision=fp32 -v bytes=2000
