@@ -239,6 +239,7 @@ check "flags cannot tell" grep -q '^The log has no amax, so every policy is give
 
 # ---- simulations ----
 
+check "simulate: sentences keep to 79 columns" sh -c "! '$gradscale' replay --simulate --steps 2000 --walk 1000 --seeds 2 | grep -E '^[A-Z].{79}'"
 check "simulate" sh -c "'$gradscale' replay --simulate --steps 2000 --walk 1000 --seeds 2 | grep -q '^megatron  *0.01  *2^4  *attribute '"
 check "simulate --json" sh -c "'$gradscale' replay --simulate --json --steps 2000 --walk 1000 --seeds 2 | grep -c '\"on_overflow\": \"attribute\"' | grep -qx 30"
 
