@@ -55,8 +55,12 @@ void train_show_job(const train_job *j)
     if (j->epoch_steps > 0)
         snprintf(epochs, sizeof epochs, ", %.3g epoch%s", (double)o->steps / (double)j->epoch_steps,
                  o->steps == j->epoch_steps ? "" : "s");
-    cli_print("model      %s, %llu weights\n", j->line,
-              (unsigned long long)train_job_parameters(j));
+    char model[sizeof j->line + 32];
+    snprintf(model, sizeof model, "%s, %llu weights", j->line,
+             (unsigned long long)train_job_parameters(j));
+    cli_clean(model);
+    printf("model      ");
+    cli_wrap(model, 11, 11);
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
               j->info->time ? "pieces of text" : unit_of(j));
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
@@ -178,8 +182,8 @@ void train_show_summary(const train_job *j, const train_result *r)
     if (!isnan(r->accuracy))
         printf(", %.2f%% right", 100 * r->accuracy);
     if (!isnan(j->about.best) && j->about.best_step != j->about.step)
-        printf(j->info->task == GS_TASK_CLASSES ? " (best %.2f%% at step %llu)"
-                                                : " (best %.4f at step %llu)",
+        printf(j->info->task == GS_TASK_CLASSES ? "\nbest       %.2f%% right at step %llu"
+                                                : "\nbest       loss %.4f at step %llu",
                j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
                (unsigned long long)j->about.best_step);
     printf("\nsteps      %llu applied, %llu skipped, %llu retr%s; the scale is %s\n",

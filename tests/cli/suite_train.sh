@@ -531,7 +531,10 @@ large()
 check "says what it is before it makes the weights" large
 
 check "a dry run" exits 0 $mlp --steps 20 --dry-run
-check "keeps to 80 columns" not grep -qE '.{80}' "$tmp/out"
+check "keeps to 79 columns" not grep -qE '.{80}' "$tmp/out"
+check "a run of many steps, whose best was early" exits 0 $mlp --steps 2000 --batch 1 --lr 0.05 --valid-every 500
+check "names it" grep -qE '^best       [0-9.]+% right at step [0-9]+$' "$tmp/out"
+check "in 79 columns, too" not grep -qE '^(model|done|best|steps|bad loss|speed) .{74}' "$tmp/out"
 printf 'east,north,arm\n' >"$tmp/rows.csv"
 awk -v OFS=, 'BEGIN { for (i = 0; i < 40; i++) print i / 40, i % 7, i % 2 }' >>"$tmp/rows.csv"
 check "rows for a model of text" exits 2 --model gpt --data "$tmp/rows.csv"
