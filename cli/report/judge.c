@@ -28,7 +28,8 @@ static double median_rate(const report_run *run)
 
 /* The mean of the last twentieth of n steps, 100 at most: NaN if one of them is not finite. A batch
  * that was skipped because it has no finite loss did the weights no harm: it counts only if all are
- * such. Other frameworks log no loss of a skipped step, whatever it was: the last one told is it. */
+ * such. Other frameworks log no loss of a skipped step, whatever it was: the last that was told
+ * counts. */
 static double last_loss(const report_run *run, size_t n)
 {
     const size_t want = n / 20 > 100 ? 100 : n / 20 > 0 ? n / 20 : 1;
