@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAR = 40, LINES = 44, SPARK = 24, NAME = 40 };
+enum { BAR = 36, LINES = 44, SPARK = 24, NAME = 40 };
 
 /* ---- drawing ---- */
 
@@ -266,9 +266,9 @@ void advise_print(const advise *a, const advise_style *style)
         print_histogram(s, a->advice.log2_scale, style->ascii);
         putchar('\n');
         print_scales(a);
-        printf("In percent of the %" PRIu64
-               " finite non-zero values; limit: the largest safe scale\n\n",
-               s->nonzero);
+        const bool has_limit = s->safe >= 0 && s->safe < SCALES && s->safe != a->advice.log2_scale;
+        printf("In percent of the %" PRIu64 " finite non-zero values%s\n\n", s->nonzero,
+               has_limit ? "; limit: the largest safe scale" : "");
     }
     if (style->top > 0) {
         print_tensors(a, style);

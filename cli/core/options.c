@@ -413,14 +413,27 @@ static const char *nearest_choice(char text[64], const char *choices, const char
     return text;
 }
 
+/* 2^60 is no number to spell out. */
+static const char *bound_text(char out[32], double bound)
+{
+    int e;
+    if (frexp(fabs(bound), &e) == 0.5 && abs(e - 1) >= 40)
+        snprintf(out, 32, "%s2^%d", bound < 0 ? "-" : "", e - 1);
+    else
+        snprintf(out, 32, "%.15g", bound);
+    return out;
+}
+
 static int check_range(const cli_option *row, double value, const char *text, const char *where)
 {
     if ((row->min == 0 && row->max == 0) || (value >= row->min && value <= row->max))
         return CLI_GO;
+    char low[32], high[32];
+    bound_text(low, row->min);
     if (isinf(row->max))
-        return cli_fail("%s%s must be at least %.15g, not %.60s", where, row->name, row->min, text);
-    return cli_fail("%s%s must be from %.15g to %.15g, not %.60s", where, row->name, row->min,
-                    row->max, text);
+        return cli_fail("%s%s must be at least %s, not %.60s", where, row->name, low, text);
+    return cli_fail("%s%s must be from %s to %s, not %.60s", where, row->name, low,
+                    bound_text(high, row->max), text);
 }
 
 /* Stores the value, if it is one; a destination is written only with what is legal. `where` begins

@@ -182,6 +182,12 @@ static int check_output(const char *path)
 {
     static gs_checkpoint_text text;
     gs_error error = {0};
+    struct stat s;
+    if ((ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".bin")) &&
+        (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)))
+        return cli_fail("%.120s: pickles of PyTorch are not written: name it .safetensors, which "
+                        "safetensors.torch.load_file reads",
+                        path);
     if (gs_checkpoint_peek(&text, path, &error) == GS_OK)
         return cli_fail("%.120s is a checkpoint, which an export would replace: name another file",
                         path);

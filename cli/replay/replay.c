@@ -40,7 +40,8 @@ static int replay_traces(char **paths, int n, bool emit)
         }
         gs_trace_close(file);
         if (status != GS_OK)
-            return cli_fail("%s", error.text);
+            return cli_fail("%s%s", error.text,
+                            strstr(error.text, ": '{") ? ": of a log ask with --policy" : "");
     }
     if (!emit)
         printf("%" PRIu64 " trace%s, %" PRIu64 " step%s: %" PRIu64 " differ\n", traces,
@@ -234,8 +235,14 @@ static void replay_step(replayed *r, const gs_log_step *step)
     r->rows++;
     r->with_amax += isnan(step->amax) ? 0 : 1;
     r->overflowed += step->found_inf == 1;
+    /* Of a batch that was retried until it fitted, scale and amax are those that fitted: the flag
+     * is an earlier try's, and says nothing of them. */
+    gs_log_step last = *step;
+    if (isfinite(last.amax) && last.verdict && strcmp(last.verdict, "apply") == 0 &&
+        last.reruns != GS_LOG_NONE && last.reruns > 0)
+        last.found_inf = 0;
     for (size_t k = 0; k < r->n; k++)
-        run_row(&r->runs[k], step);
+        run_row(&r->runs[k], &last);
 }
 
 /* A step of another framework's log. */
@@ -304,6 +311,8 @@ static int replay_log(replayed *r, const char *path)
            (status = next_step(&line, &more, file, path, &r->last_scale, &error)) == GS_OK && more)
         replay_step(r, &line.u.step);
     gs_log_close(file);
+    if (status == GS_EFORMAT && r->rows == 0 && strstr(error.text, ":1: not JSON"))
+        return cli_fail("%s; nor is it another log that gradscale replay --help names", error.text);
     return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
 }
 

@@ -224,14 +224,22 @@ void simulate(const simulation *s, bool json)
         put_end(&j);
         return;
     }
-    printf("Bad batches: %" PRIu64
-           " steps, overflow above 2^17, and a share of batches that is NaN "
-           "at every scale.\nS < 2^8 is the share of steps after the first 100; once grown: from "
-           "the first step at 2^16 or more.\n\n",
-           s->steps);
+    char text[300];
+    snprintf(text, sizeof text,
+             "Bad batches: %" PRIu64
+             " steps, overflow above 2^17, and a share of batches that is NaN at every scale. S < "
+             "2^8 is the share of steps after the first 100; once grown: from the first step at "
+             "2^16 or more.",
+             s->steps);
+    cli_wrap(text, 0, 0);
+    putchar('\n');
     bad_batches(s, NULL);
-    printf("\nRandom walk: %" PRIu64 " steps per seed, log2(amax) from -14 in normal steps of 0.05 "
-           "inside [-24, -4], +6 for one step with probability 1e-4.\n\n",
-           s->walk);
+    snprintf(text, sizeof text,
+             "Random walk: %" PRIu64 " steps per seed, log2(amax) from -14 in normal steps of 0.05 "
+             "inside [-24, -4], +6 for one step with probability 1e-4.",
+             s->walk);
+    putchar('\n');
+    cli_wrap(text, 0, 0);
+    putchar('\n');
     random_walk(s, NULL);
 }

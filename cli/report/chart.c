@@ -60,8 +60,8 @@ typedef struct axis {
     bool is_log;
     double ticks[TICKS + 2];
     size_t n;
-    double unit; /* labels are of ticks / unit, with `decimals` and `suffix` */
-    int decimals;
+    double unit;  /* labels are of ticks / unit, with `decimals` and `suffix` */
+    int decimals; /* -1: too many for a label, which has an exponent then */
     const char *suffix;
 } axis;
 
@@ -149,12 +149,14 @@ static void make_labels(axis *a, chart_unit unit)
     while (in_units > 0 && a->decimals < 9 &&
            fabs(in_units * pow(10, a->decimals) - round(in_units * pow(10, a->decimals))) > 1e-6)
         a->decimals++;
+    if (a->is_log || a->decimals > 6 || most / a->unit >= 1e6)
+        a->decimals = -1;
 }
 
 static const char *tick_text(char out[32], const axis *a, double tick)
 {
     const double value = tick / a->unit + 0.0;
-    if (a->is_log || (value != 0 && (fabs(value) < 1e-4 || fabs(value) >= 1e6)))
+    if (a->decimals < 0)
         snprintf(out, 32, "%.6g%s", value, a->suffix);
     else
         snprintf(out, 32, "%.*f%s", a->decimals, value, a->suffix);
@@ -288,7 +290,7 @@ static void draw_limit(FILE *f, const chart *c, const axis *y)
         f,
         "<line class=\"limit\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"100%%\" "
         "y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-        at, at, at - 5, c->limit_name);
+        at, at, at - 16, c->limit_name);
 }
 
 /* ---- what a pointer shows ---- */
@@ -484,7 +486,7 @@ void chart_draw(FILE *f, const chart *c)
     html_escape(f, c->title);
     fputs("</h3>\n", f);
     if (!make_axes(&x, &y, c)) {
-        fputs("<p class=\"soft\">Not in the logs.</p>\n</figure>\n", f);
+        fprintf(f, "<p class=\"soft\">%s</p>\n</figure>\n", c->none ? c->none : "Not in the logs.");
         return;
     }
     fprintf(f, "<p class=\"soft note\">%s%s</p>\n", c->about, y.is_log ? " Logarithmic axis." : "");

@@ -40,7 +40,8 @@ typedef enum chart_unit { CHART_NUMBER, CHART_SHARE, CHART_POWER, CHART_COUNT } 
 typedef struct chart {
     const char *id; /* a letter, then letters and digits */
     const char *title, *about;
-    chart_unit unit; /* of y; CHART_POWER: y is its log2 */
+    const char *none; /* said in place of an empty chart; NULL: that it is not in the logs */
+    chart_unit unit;  /* of y; CHART_POWER: y is its log2 */
     bool may_be_log, from_zero, bands, points;
     const char *limit_name; /* NULL: no line; else drawn across at `limit` */
     double limit;

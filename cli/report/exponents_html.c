@@ -238,7 +238,7 @@ void report_draw_exponents(FILE *f, const report *r)
         fputs("</details>\n", f);
     }
     layers_say_others(f, r, has_no_ridges,
-                      "<p class=\"soft\">No histograms in the log: ", ".</p>\n");
+                      "<p class=\"soft\">No histogram of finite gradients in the log: ", ".</p>\n");
     free(first);
     free(rest);
 }

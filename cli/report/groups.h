@@ -57,7 +57,7 @@ static inline double group_wasted(const group *g)
     X(MEMORY, "memory")                               \
     X(SPEED, "speed")                                 \
     X(WASTE, "skipped steps")                         \
-    X(LEAST, "the last digits of the loss")
+    X(LEAST, "a loss that is higher within the noise")
 
 typedef enum pick_rule {
 #define X(id, words) PICK_##id,

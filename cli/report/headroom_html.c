@@ -25,9 +25,10 @@ void report_draw_headroom(FILE *f, const report *r)
 {
     series_list l = series_new(r);
     chart_mark *marks = cli_resize(NULL, r->n * 2 * SERIES_MARKS * sizeof *marks);
-    size_t n = 0;
+    size_t n = 0, fp16 = 0;
     for (size_t i = 0; i < r->n; i++)
         if (is_fp16(&r->runs[i])) {
+            fp16++;
             series_add_most(&l, r, i, stored_of);
             n += series_marks(marks + n, &r->runs[i], i, limit_of);
         }
@@ -36,6 +37,7 @@ void report_draw_headroom(FILE *f, const report *r)
                            .about = "The largest that is stored, of the steps at each place, in "
                                     "powers of two: above the line it overflows in FP16. A mark "
                                     "stands where steps were skipped.",
+                           .none = fp16 ? NULL : "No run here stores gradients in FP16.",
                            .unit = CHART_POWER,
                            .limit_name = "FP16: 65504",
                            .limit = LOG2_F16_MAX,

@@ -26,14 +26,23 @@ static double median_rate(const report_run *run)
     return median;
 }
 
-/* The mean of the last twentieth of n steps, 100 at most: NaN if one of them is not finite. */
+/* The mean of the last twentieth of n steps, 100 at most: NaN if one of them is not finite. A batch
+ * that was skipped because it has no finite loss did the weights no harm: it counts only if all are
+ * such. Other frameworks log no loss of a skipped step, whatever it was: the last that was told
+ * counts. */
 static double last_loss(const report_run *run, size_t n)
 {
     const size_t want = n / 20 > 100 ? 100 : n / 20 > 0 ? n / 20 : 1;
     double sum = 0;
-    for (size_t i = n > want ? n - want : 0; i < n; i++)
-        sum += (double)run->steps[i].loss;
-    return n > 0 ? sum / (double)(n < want ? n : want) : (double)NAN;
+    size_t told = 0;
+    for (size_t i = n; i-- > 0 && (n - i <= want || (run->kind && told == 0));) {
+        const report_step *s = &run->steps[i];
+        if (s->skipped && !isfinite(s->loss))
+            continue;
+        sum += (double)s->loss;
+        told++;
+    }
+    return told > 0 ? sum / (double)told : (double)NAN;
 }
 
 double report_train_loss(const report_run *run) { return last_loss(run, run->n); }

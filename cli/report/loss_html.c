@@ -22,11 +22,12 @@ static void widen(double *low, double *high, const series_list *l, bool bands)
 void report_draw_loss(FILE *f, const report *r)
 {
     series_list train = series_new(r), valid = series_new(r), accuracy = series_new(r);
-    size_t longest = 0;
+    size_t longest = 0, valids = 0;
     for (size_t i = 0; i < r->n; i++) {
         series_add_means(&train, r, i, loss_of);
         series_add_valid(&valid, r, i, valid_loss);
         series_add_valid(&accuracy, r, i, valid_accuracy);
+        valids += r->runs[i].valids;
         longest = r->runs[i].n > longest ? r->runs[i].n : longest;
     }
     const size_t runs = train.n; /* before seeds are one */
@@ -42,9 +43,9 @@ void report_draw_loss(FILE *f, const report *r)
     const int n = around > 1 ? snprintf(about, sizeof about, "Means over about %zu steps", around)
                              : snprintf(about, sizeof about, "As logged");
     snprintf(about + n, sizeof about - (size_t)n, "%s",
-             runs == 1 ? "; the band spans all of them."
-             : seeds   ? ", and over seeds, which the bands span."
-                       : ".");
+             runs == 1 && around > 1 ? "; the band spans all of them."
+             : seeds                 ? ", and over seeds, which the bands span."
+                                     : ".");
     fputs("<div class=\"pair\">\n", f);
     chart_draw(f, &(chart){.id = "train",
                            .title = "Training loss",
@@ -60,6 +61,7 @@ void report_draw_loss(FILE *f, const report *r)
                            .about = valid_seeds ? "On data that is not trained on; the same axis. "
                                                   "Means over seeds, which the bands span."
                                                 : "On data that is not trained on; the same axis.",
+                           .none = valids > 0 ? "It was never finite." : NULL,
                            .may_be_log = true,
                            .bands = valid_seeds,
                            .points = true,

@@ -188,13 +188,16 @@ static bool add_layers(report_run *run, const gs_log_line *line)
     if (!is_step(from->step) || !from->layers.at ||
         (run->cell_count > 0 && from->step < run->cells[run->cell_count - 1].step))
         return false;
+    /* gradients that were thrown away tell nothing of what training lost */
+    const report_step *last = run->n > 0 ? &run->steps[run->n - 1] : NULL;
+    const bool skipped = last && last->step == from->step && last->skipped;
     size_t at = 0;
     for (size_t i = 0; i < from->layers.n; i++) {
         const gs_log_layer *l = &from->layers.at[i];
         if (!l->name || !(l->underflow >= 0 && l->underflow <= 1))
             continue;
         at = layer_of(run, l->name, at);
-        if (at == REPORT_LAYERS)
+        if (at == REPORT_LAYERS || skipped)
             continue;
         const report_cell c = {from->step, (uint32_t)at, (float)l->underflow};
         run->layers[at].underflow += (double)c.underflow;

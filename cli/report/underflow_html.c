@@ -210,8 +210,9 @@ static void draw_maps(FILE *f, const report *r)
     }
     layers_say_others(f, r, has_no_underflow,
                       "<p class=\"soft\">No gradient underflowed in any layer of ", ".</p>\n");
-    layers_say_others(f, r, has_no_cells,
-                      "<p class=\"soft\">The log does not tell of layers: ", ".</p>\n");
+    layers_say_others(
+        f, r, has_no_cells,
+        "<p class=\"soft\">No layers in the log, of steps that were applied: ", ".</p>\n");
     free(first);
     free(rest);
 }

@@ -25,7 +25,12 @@ static void say_use_alone(FILE *f, const verdict *v)
     if (g->steps == 0)
         return;
     const bool stuck = g->first->fate == REPORT_STUCK;
-    if (stuck && report_has_fixed_scale(g->first))
+    if (stuck && g->forward * 2 > g->skipped)
+        fprintf(f,
+                "No other scale: none mends a loss that is not finite before it is scaled, as "
+                "it first was at step %llu. Try a lower learning rate, and look at the data.\n",
+                (unsigned long long)g->first_forward);
+    else if (stuck && report_has_fixed_scale(g->first))
         fputs("A scale that moves: at this one the gradients overflow. --scaler pytorch or "
               "headroom.\n",
               f);
@@ -45,7 +50,8 @@ static void say_use_alone(FILE *f, const verdict *v)
             "gradscale compare would tell, and whether bf16 does better.\n",
             f);
     else if (!g->first->only_skips && !g->is_sample && group_wasted(g) >= 0.05)
-        fputs("A scale that overflows less often: --scaler headroom keeps its distance.\n", f);
+        fprintf(f, "A scale that overflows less often: %s headroom keeps its distance.\n",
+                g->first->kind ? "the policy" : "--scaler");
     else if (g->forward > 0)
         fprintf(f,
                 "No other scale: none mends a loss that is not finite before it is scaled. Look at "
@@ -55,9 +61,35 @@ static void say_use_alone(FILE *f, const verdict *v)
     else if (!v->has_losses)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else
-        fputs("Nothing here asks for a change. gradscale compare would tell what fp32 makes of "
-              "the same job.\n",
-              f);
+        fprintf(f, "Nothing here asks for a change.%s\n",
+                g->first->kind ? "" /* a job that gradscale cannot run */
+                : g->is_half   ? " gradscale compare would tell what fp32 makes of the same job."
+                               : " gradscale compare would tell what fp16 and bf16 make of it.");
+}
+
+/* "The runs differ in data and steps as well": then precision and scaler are not alone to blame. */
+static void say_differences(FILE *f, const verdict *v)
+{
+    static const char *const keys[] = {"model", "data", "steps", "batch", "lr", "optimizer"};
+    const char *differ[sizeof keys / sizeof keys[0]];
+    size_t n = 0;
+    for (size_t k = 0; v->reference && k < sizeof keys / sizeof keys[0]; k++) {
+        const char *want = report_value(&v->reference->first->config, keys[k]);
+        bool same = true;
+        for (size_t i = 0; i < v->n && want; i++) {
+            const char *has = report_value(&v->at[i].first->config, keys[k]);
+            same = same && (!has || strcmp(has, want) == 0);
+        }
+        if (!same)
+            differ[n++] = keys[k];
+    }
+    for (size_t k = 0; k < n; k++)
+        fprintf(f, "%s%s",
+                k == 0       ? "The runs differ in more than precision and scaler: "
+                : k + 1 == n ? " and "
+                             : ", ",
+                differ[k]);
+    fputs(n > 0 ? ". Their losses may differ for that.\n" : "", f);
 }
 
 static void say_caveats(FILE *f, const verdict *v)
@@ -80,6 +112,7 @@ static void say_caveats(FILE *f, const verdict *v)
         fputs("With one seed each, a difference of a percent may be chance, and counts as "
               "equal.\n",
               f);
+    say_differences(f, v);
     if (!v->is_validated && v->has_losses)
         fputs("There was no validation: this goes by the training loss.\n", f);
     if (running && v->n == 1 && v->at[0].n == 1)

@@ -65,8 +65,8 @@ static void say_failure(FILE *f, const group *g, const report_run *run)
                 g->label, run->n, cli_s(run->n), run->first_bad);
     else if (run->fate == REPORT_STUCK)
         fprintf(f,
-                "%s failed: %zu of its %zu steps were applied, the first was skipped at step "
-                "%" PRIu64,
+                "%s failed: %zu of its %zu steps were applied, and step %" PRIu64
+                " was the first to be skipped",
                 g->label, applied, run->n, run->first_bad);
     else if (run->first_bad == UINT64_MAX)
         fprintf(f, "%s failed: its validation loss is not finite at the end", g->label);
@@ -91,12 +91,18 @@ static void say_headline_alone(FILE *f, const verdict *v)
                 report_percent(share, (double)g->skipped / (double)g->steps));
     else if (!v->has_losses)
         fprintf(f, "%s applied all of its %zu step%s", g->label, g->steps, cli_s(g->steps));
+    else if (g->forward > 0 && !(g->underflow >= verdict_much))
+        fprintf(f,
+                "%s skipped %" PRIu64 " batch%s whose loss was not finite, first at step %" PRIu64,
+                g->label, g->forward, g->forward == 1 ? "" : "es", g->first_forward);
     else if (!g->is_half)
         fprintf(f, "%s %s at a %s of %s", g->label, came_to(g), loss_name(v),
                 report_number(loss, g->loss));
     else if (isnan(g->underflow))
         fprintf(f, "%s %s at a %s of %s; its underflow was not measured", g->label, came_to(g),
                 loss_name(v), report_number(loss, g->loss));
+    else if (!(g->underflow > 0))
+        fprintf(f, "%s had no underflow: none of its non-zero gradients became zero", g->label);
     else if (g->underflow < verdict_some)
         fprintf(f, "%s had next to no underflow: %s of its non-zero gradients became zero",
                 g->label, report_percent(share, g->underflow));
@@ -188,7 +194,15 @@ static void say_underflow(FILE *f, const verdict *v)
         above += v->at[i].underflow >= verdict_some;
     }
     if (known == 0) {
-        fputs("Not known: the logs hold no telemetry of gradients.\n", f);
+        bool looked = false, half = false;
+        for (size_t i = 0; i < v->n; i++) {
+            looked |= v->at[i].first->layer_count > 0;
+            half |= v->at[i].is_half;
+        }
+        fputs(!half    ? "None: in fp32 no gradient is stored in half.\n"
+              : looked ? "Not known: no step that was applied has telemetry of gradients.\n"
+                       : "Not known: the logs hold no telemetry of gradients.\n",
+              f);
         return;
     }
     bool *done = cli_resize(NULL, v->n * sizeof *done);
@@ -209,10 +223,12 @@ static void say_underflow(FILE *f, const verdict *v)
     for (size_t i = 0; i < v->n; i++)
         if (!done[i] && isfinite(v->at[i].underflow))
             rest = fmax(rest, v->at[i].underflow);
-    if (told == 0)
+    if (told == 0 && !(rest > 0))
+        fputs("None of the non-zero gradients underflowed to zero when stored.\n", f);
+    else if (told == 0)
         fprintf(f,
                 "Next to none: %s%s of the non-zero gradients underflowed to zero when stored.\n",
-                known > 1 && rest > 0 ? "at most " : "", report_percent(share, rest));
+                known > 1 ? "at most " : "", report_percent(share, rest));
     else if (known > told)
         fprintf(f, "The other%s: %s%s.\n", known > told + 1 ? "s" : "",
                 rest > 0 ? "at most " : "none", rest > 0 ? report_percent(share, rest) : "");

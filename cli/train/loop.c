@@ -230,7 +230,7 @@ static int judge_end(const train_job *j, train_result *r)
     if (applied < all && applied * 10 < all) {
         r->ending = TRAIN_STUCK;
         if (r->first == 0)
-            snprintf(why, sizeof why, ", the first was skipped at step %llu",
+            snprintf(why, sizeof why, ", and step %llu was the first to be skipped",
                      (unsigned long long)r->first_skip);
         return cli_failed("the run came to nothing: %llu of %llu step%s were applied%s", applied,
                           all, cli_s(all), why);

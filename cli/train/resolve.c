@@ -121,7 +121,10 @@ static int check_model(const train_job *j)
                  {"rope-theta", !isnan(o->rope_theta)}};
     if (m->task != j->info->task)
         return cli_fail("--model %s learns %s, and %.100s is %s", m->name, task_words[m->task],
-                        j->info->name, task_words[j->info->task]);
+                        j->info->name,
+                        j->info->task == GS_TASK_CLASSES && j->info->height == 1
+                            ? "rows of numbers with a class each"
+                            : task_words[j->info->task]);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char key[24];
         snprintf(key, sizeof key, "|%s|", sizes[i].name);

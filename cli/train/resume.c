@@ -50,6 +50,9 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     *path = 0;
     if (!folder)
         return cli_fail("--resume needs the folder of the run: --resume DIR");
+    struct stat s;
+    if (stat(folder, &s) == 0 && !S_ISDIR(s.st_mode))
+        return cli_fail("--resume needs the folder of the run, and %.120s is a file", folder);
     gs_status status =
         access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
     if (status == GS_ENAME) /* not yet */

@@ -55,8 +55,12 @@ void train_show_job(const train_job *j)
     if (j->epoch_steps > 0)
         snprintf(epochs, sizeof epochs, ", %.3g epoch%s", (double)o->steps / (double)j->epoch_steps,
                  o->steps == j->epoch_steps ? "" : "s");
-    cli_print("model      %s, %llu weights\n", j->line,
-              (unsigned long long)train_job_parameters(j));
+    char model[sizeof j->line + 32];
+    snprintf(model, sizeof model, "%s, %llu weights", j->line,
+             (unsigned long long)train_job_parameters(j));
+    cli_clean(model);
+    printf("model      ");
+    cli_wrap(model, 11, 11);
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
               j->info->time ? "pieces of text" : unit_of(j));
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
@@ -152,12 +156,14 @@ void train_show_progress(const train_job *j, const train_result *r, const gs_log
 
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best)
 {
-    char right[48] = "";
+    char right[48] = "", number[48] = "not finite";
     cli_progress_end();
     if (!isnan(accuracy))
         snprintf(right, sizeof right, ", %.2f%% right", 100 * accuracy);
-    fprintf(stderr, "step %llu: validation loss %.4f%s%s\n", (unsigned long long)j->about.step,
-            loss, right, best ? ", the best so far" : "");
+    if (isfinite(loss))
+        snprintf(number, sizeof number, "%.4f", loss);
+    fprintf(stderr, "step %llu: validation loss %s%s%s\n", (unsigned long long)j->about.step,
+            number, right, best ? ", the best so far" : "");
 }
 
 /* ---- the end ---- */
@@ -176,8 +182,8 @@ void train_show_summary(const train_job *j, const train_result *r)
     if (!isnan(r->accuracy))
         printf(", %.2f%% right", 100 * r->accuracy);
     if (!isnan(j->about.best) && j->about.best_step != j->about.step)
-        printf(j->info->task == GS_TASK_CLASSES ? " (best %.2f%% at step %llu)"
-                                                : " (best %.4f at step %llu)",
+        printf(j->info->task == GS_TASK_CLASSES ? "\nbest       %.2f%% right at step %llu"
+                                                : "\nbest       loss %.4f at step %llu",
                j->info->task == GS_TASK_CLASSES ? 100 * j->about.best : j->about.best,
                (unsigned long long)j->about.best_step);
     printf("\nsteps      %llu applied, %llu skipped, %llu retr%s; the scale is %s\n",
@@ -243,6 +249,8 @@ int train_dry_run(train_job *j)
         train_show_job(j);
     show_folder(j);
     cli_flush();
+    if (j->comm.rank == 0)
+        cli_progress(0, 1, "taking a step, to time it");
     /* the first two make the arena */
     for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
         const gs_batch *micro;
@@ -267,10 +275,14 @@ int train_dry_run(train_job *j)
     const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
     const train_bytes b = train_job_bytes(j, tape);
     char took[48], sums[5][48];
-    printf("memory     %s: weights %s, optimizer %s, gradients %s, activations %s\n",
-           train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-           train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
-           train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+    cli_progress_end();
+    char memory[300];
+    snprintf(memory, sizeof memory, "%s: weights %s, optimizer %s, gradients %s, activations %s",
+             train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+             train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
+             train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+    printf("memory     ");
+    cli_wrap(memory, 11, 11);
     printf("time       about %s: %.2f ms per step on %u thread%s\n",
            time_text(took, best * (double)left + validation * times), 1e3 * best,
            gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));

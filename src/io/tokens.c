@@ -51,7 +51,8 @@ static gs_status check_header(gsi_tokens *t, gs_error *error)
                              "of 16 bits can be read");
     if (word(header, 0) != GSI_TOKENS_MAGIC)
         return gsi_file_fail(f, error, GS_EFORMAT,
-                             "is not a token file of llm.c: its magic is %u, not %d",
+                             "is not a token file of llm.c: its magic is %u, not %d; nanoGPT's, "
+                             "which have none, must be called train.bin or val.bin",
                              word(header, 0), GSI_TOKENS_MAGIC);
     if (word(header, 1) != VERSION)
         return gsi_file_fail(f, error, GS_EVERSION, "is a token file of version %u, not %d",

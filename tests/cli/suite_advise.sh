@@ -58,7 +58,7 @@ check "--scale: its limit is higher by as much" test "$(member largest_safe_log2
 check "--scale: its exponents are lower" test "$(member first_exponent "$tmp/scaled.json")" -eq \
     $(($(member first_exponent "$tmp/plain.json") - 10))
 check "--scale: is in the JSON" test "$(member dump_scale "$tmp/scaled.json")" = 1024
-check "--scale 0" refuses "--scale" "$program" advise --scale 0 $data/f4.npy
+check "--scale 0" refuses "--scale must be from 2^-60 to 2^60, not 0" "$program" advise --scale 0 $data/f4.npy
 
 # zeros of an f16 dump may be gradients that are gone
 { printf '\223NUMPY\001\000\166\000'; printf "%-117s\n" "{'descr': '<f2', 'fortran_order': False, 'shape': (4,), }"

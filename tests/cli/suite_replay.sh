@@ -143,6 +143,9 @@ check "flags: final" same "$tmp/flags.jsonl" pytorch,megatron,static:8 final_sca
 check "amax: skipped" same "$tmp/amax.jsonl" pytorch,static:1024 skipped "6 4"
 printf '{"amax": 3, "found_inf": null}\n{"amax": "-Inf"}\n{"amax": "NaN", "found_inf": 0}\n' >"$tmp/null.jsonl"
 check "null is not in the log; a string says not finite" same "$tmp/null.jsonl" pytorch,guard skipped "2 1"
+# of a batch that was retried, scale and amax are those with which it was applied
+printf '{"step":1,"scale":1024,"amax":2,"found_inf":true,"verdict":"apply","reruns":2}\n{"step":2,"scale":1024,"amax":2,"found_inf":true,"verdict":"skip","reruns":0}\n' >"$tmp/retried.jsonl"
+check "a retried batch: the flag is of an earlier try" same "$tmp/retried.jsonl" static:1024,static:65536 skipped "1 2"
 check "at ceiling" same "$tmp/flags.jsonl" pytorch at_ceiling 1 "--set init=0x1p40"
 check "a table" sh -c "'$gradscale' replay --policy pytorch,headroom '$tmp/amax.jsonl' | grep -q '^headroom  *8 '"
 
@@ -178,7 +181,10 @@ head -c 4096 "$gradscale" >"$tmp/bad"
 refused_log "bad:1: byte 0x7f" "--policy pytorch"
 head -c 100000 /dev/zero | tr '\0' '[' >"$tmp/bad"
 refused_log "bad:1: not JSON: " "--policy pytorch"
+printf 'east,north\n1,2\n' >"$tmp/bad"
+refused_log "bad:1: not JSON: .*; nor is it another log that gradscale replay --help names" "--policy pytorch"
 echo '{"amax": 1}' >"$tmp/bad"
+refused_log "bad:1: '{\"amax\": 1}' outside a trace: of a log ask with --policy"
 refused_log "--policy: unknown scaler 'pytroch'" "--policy pytroch"
 echo '{"amax": 1}' >"$tmp/bad"
 refused_log "--policy: an item of the list is empty" "--policy pytorch,,apex"
@@ -233,6 +239,7 @@ check "flags cannot tell" grep -q '^The log has no amax, so every policy is give
 
 # ---- simulations ----
 
+check "simulate: sentences keep to 79 columns" sh -c "! '$gradscale' replay --simulate --steps 2000 --walk 1000 --seeds 2 | grep -E '^[A-Z].{79}'"
 check "simulate" sh -c "'$gradscale' replay --simulate --steps 2000 --walk 1000 --seeds 2 | grep -q '^megatron  *0.01  *2^4  *attribute '"
 check "simulate --json" sh -c "'$gradscale' replay --simulate --json --steps 2000 --walk 1000 --seeds 2 | grep -c '\"on_overflow\": \"attribute\"' | grep -qx 30"
 

@@ -116,6 +116,43 @@ check "its underflow" page fp32 none blind
 check "is not known, telemetry or not" says "fp16 static:1e15 not known: no step that it applied has telemetry"
 check "alone" page stuck
 check "a scale that moves" says "A scale that moves"
+check "alone, without a share of underflow" page blind
+check "layers that were seen at skipped steps only" not has "No gradient underflowed in any layer"
+check "are told from no telemetry" says "Not known: no step that was applied has telemetry of gradients"
+sed 's/"underflow":[0-9.e-]*/"underflow":null/' "$tmp/fp32.jsonl" >"$tmp/plain.jsonl"
+check "a run in fp32" page plain
+check "fp32 alone" says "Underflow None: in fp32 no gradient is stored in half."
+check "has half before it" says "gradscale compare would tell what fp16 and bf16 make of it"
+check "and no headroom in FP16" has "No run here stores gradients in FP16."
+
+# ---- batches whose loss is not finite are skipped, and no scale is to blame ----
+bad_batches() { sed '/"verdict":"skip"/{s/"loss":[0-9.e-]*/"loss":null/;s/"reason":"none"/"reason":"forward"/}' "$tmp/$1.jsonl" >"$tmp/forward.jsonl"; }
+log bad -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v scale=16 -v skip=8
+bad_batches bad
+check "bad batches" page forward
+check "are the headline" says "fp16 pytorch skipped 5 batches whose loss was not finite, first at step 8"
+check "without underflow" says "None of the non-zero gradients underflowed to zero when stored"
+sed -i '/"event":"valid"/d' "$tmp/forward.jsonl"
+check "the last batch is one, and there is no validation" page forward
+check "is no failure" not says "failed"
+log lost -v name="fp32 guard" -v precision=fp32 -v scaler=guard -v skip=1
+bad_batches lost
+check "none but bad batches" page forward
+check "at a fixed scale" not says "A scale that moves"
+check "ask for another rate" says "No other scale: none mends a loss that is not finite before it is scaled, as it first was at step 1"
+sed '/"event":"valid"/s/"loss":[0-9.e-]*/"loss":null/' "$tmp/fp32.jsonl" >"$tmp/never.jsonl"
+check "a validation loss that never was finite" page never
+check "is in the logs" has "It was never finite."
+{ cat tests/logs/megatron.log; grep 'iteration        1/' tests/logs/megatron.log | sed 's|iteration        1/|iteration       13/|'; } |
+    grep -v validation >"$tmp/megatron.jsonl"
+check "Megatron-LM logs no loss of a skipped step" page megatron
+check "the last one is no failure" says "ended at a training loss of 9.000"
+check "its advice is no option of ours" says "the policy headroom keeps its distance"
+log longer -v name="bf16 guard" -v precision=bf16 -v scaler=guard -v steps=80
+check "jobs that are not the same" page fp32 longer
+check "are told of" says "The runs differ in more than precision and scaler: steps. Their losses may differ for that."
+check "jobs that are" page fp32 near
+check "are not" not says "The runs differ in more"
 
 # ---- which to use: what matters more comes first ----
 log big32 -v name=fp32 -v precision=fp32 -v bytes=2000
@@ -167,6 +204,10 @@ for id in train rate underflow; do
     check "$id: labels differ" test "$(labels $id | sort | uniq -d | wc -l)" -eq 0
     check "$id: and are there" test "$(labels $id | wc -l)" -ge 2
 done
+y_of() { labels "$1" | grep '[.e]'; }
+awk '{ sub(/"lr":0.1/, "\"lr\":" 0.0000028 * NR) } 1' "$tmp/one.jsonl" >"$tmp/slow.jsonl"
+check "a small learning rate" page slow
+check "labels are written alike: $(y_of lr | tr '\n' ' ')" test "$(y_of lr | grep -c e-)" -eq 0 -a "$(y_of lr | awk '{ print length }' | sort -u | wc -l)" -eq 1
 log two -v name=two -v steps=2
 check "two steps" page two
 grep 'y="260"' "$page" >"$tmp/x"

@@ -530,10 +530,22 @@ large()
 }
 check "says what it is before it makes the weights" large
 
+check "a dry run" exits 0 $mlp --steps 20 --dry-run
+check "keeps to 79 columns" not grep -qE '.{80}' "$tmp/out"
+check "a run of many steps, whose best was early" exits 0 $mlp --steps 2000 --batch 1 --lr 0.05 --valid-every 500
+check "names it" grep -qE '^best       [0-9.]+% right at step [0-9]+$' "$tmp/out"
+check "in 79 columns, too" not grep -qE '^(model|done|best|steps|bad loss|speed) .{74}' "$tmp/out"
+printf 'east,north,arm\n' >"$tmp/rows.csv"
+awk -v OFS=, 'BEGIN { for (i = 0; i < 40; i++) print i / 40, i % 7, i % 2 }' >>"$tmp/rows.csv"
+check "rows for a model of text" exits 2 --model gpt --data "$tmp/rows.csv"
+check "are called rows" grep -q 'learns tokens, and .*rows.csv is rows of numbers with a class each$' "$tmp/err"
+check "--resume FILE" exits 2 --resume "$tmp/rows.csv"
+check "asks for the folder" grep -q 'rows.csv is a file$' "$tmp/err"
+
 # ---- runs that come to nothing ----
 
 check "every step is skipped" exits 1 $mlp --steps 20 --scaler static:1e15 --log "$tmp/stuck.jsonl"
-check "it says so" grep -qx 'gradscale: the run came to nothing: 0 of 20 steps were applied, the first was skipped at step 1' "$tmp/err"
+check "it says so" grep -qx 'gradscale: the run came to nothing: 0 of 20 steps were applied, and step 1 was the first to be skipped' "$tmp/err"
 check "in its summary" grep -q '^stuck      at step 20 of 20' "$tmp/out"
 check "in its log" grep -q '"status":"stuck"' "$tmp/stuck.jsonl"
 check "with a checkpoint" exits 1 $mlp --steps 20 --scaler static:1e15 --quiet --checkpoint "$tmp/stuck"
@@ -557,6 +569,7 @@ check "--resume, with a step left" exits 1 --resume --checkpoint "$tmp/nan" --st
 check "does not say that it began there" grep -qx 'gradscale: the run came to nothing: the loss is not finite' "$tmp/err"
 check "a good run, at its end" exits 0 --resume --checkpoint "$tmp/last"
 check "is done, with its loss" grep -qE '^done       at step 21 of 21, loss [0-9.]+, [0-9.]+% right' "$tmp/out"
+check "NaN has no sign, and is no number" not grep -q 'loss -*nan' "$tmp/err"
 check "NaN is never the best" not grep -q '"loss":null,.*"best":true' "$tmp/nan.jsonl"
 
 # ---- what is not text ----

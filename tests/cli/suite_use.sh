@@ -145,6 +145,8 @@ check "a prompt without an end" says 2 "/dev/zero is longer than 67108864 bytes,
 check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" generate "$tmp/gpt" --stop ''
 
 # ---- export, and back in ----
+no_pickle() { ! "$gs" export "$tmp/mlp" "$tmp/out.pt" 2>"$tmp/err" && grep -q 'out.pt: pickles of PyTorch are not written' "$tmp/err" && [ ! -e "$tmp/out.pt" ]; }
+check "a name of PyTorch's is no folder" no_pickle
 
 for model in mlp cnn resnet resnet18 fcn gpt; do
     check "export $model" run export "$tmp/$model" "$tmp/$model.onnx"
