@@ -13,8 +13,8 @@
  *
  * Nothing is linked: libcuda.so.1 or libOpenCL.so.1 is opened when a device is made. A `queue` is a
  * CUstream (cudaStream_t) or a cl_command_queue in order; NULL is CUDA's default stream, and for
- * OpenCL a queue of the device's own. Calls with a queue only enqueue, and can be captured in a CUDA
- * graph; those that wait say so. Errors are found before anything is enqueued. A device and its
+ * OpenCL a queue of the device's own. Calls with a queue only enqueue, and can be captured in a
+ * CUDA graph; those that wait say so. Errors are found before anything is enqueued. A device and its
  * plans serve one thread at a time.
  */
 #ifndef GRADSCALE_DEVICE_H
@@ -142,8 +142,8 @@ GS_API void gs_device_plan_free(gs_device_plan *plan);
 /* One step: scan, decide, act, and the report on its way. Not with several ranks. */
 GS_API gs_status gs_device_step(gs_device_plan *plan, void *queue, gs_error *error);
 
-/* Its parts: scan, decide, act, each once for a batch, for a second act would step again. act brings
- * the reports; where an optimizer of the caller's steps in its place, gs_device_save tells. With
+/* Its parts: scan, decide, act, each once for a batch, for a second act would step again. act
+ * brings the reports; where an optimizer of the caller's steps in its place, gs_device_save tells. With
  * several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
  * gs_device_plan_gathered, by ncclAllGather or MPI; decide, on every rank the same; act. */
 GS_API gs_status gs_device_scan(gs_device_plan *plan, void *queue, gs_error *error);
