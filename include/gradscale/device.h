@@ -143,8 +143,8 @@ GS_API void gs_device_plan_free(gs_device_plan *plan);
 GS_API gs_status gs_device_step(gs_device_plan *plan, void *queue, gs_error *error);
 
 /* Its parts: scan, decide, act, each once for a batch, for a second act would step again. act
- * brings the reports; where an optimizer of the caller's steps in its place, gs_device_save tells. With
- * several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
+ * brings the reports; where an optimizer of the caller's steps in its place, gs_device_save tells.
+ * With several ranks: scan; fold; gather 80 bytes per rank over all, in rank order, into
  * gs_device_plan_gathered, by ncclAllGather or MPI; decide, on every rank the same; act. */
 GS_API gs_status gs_device_scan(gs_device_plan *plan, void *queue, gs_error *error);
 GS_API gs_status gs_device_fold(gs_device_plan *plan, void *queue, gs_error *error);
