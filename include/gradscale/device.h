@@ -14,8 +14,8 @@
  * Nothing is linked: libcuda.so.1 or libOpenCL.so.1 is opened when a device is made. A `queue` is a
  * CUstream (cudaStream_t) or a cl_command_queue in order; NULL is CUDA's default stream, and for
  * OpenCL a queue of the device's own. Calls with a queue only enqueue, and can be captured in a
- * CUDA graph; those that wait say so. Errors are found before anything is enqueued. A device and its
- * plans serve one thread at a time.
+ * CUDA graph; those that wait say so. Errors are found before anything is enqueued. A device and
+ * its plans serve one thread at a time.
  */
 #ifndef GRADSCALE_DEVICE_H
 #define GRADSCALE_DEVICE_H
