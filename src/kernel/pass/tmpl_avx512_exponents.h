@@ -13,16 +13,17 @@ enum { SEGMENT = 1 << 16 };                              /* elements, so 4096 wo
 enum { PLANES = 13 };                                    /* hold up to 8191 */
 
 typedef struct state {
-    __m512i base;           /* the biased exponent of bit 0 */
-    __m512i top;            /* largest magnitudes */
-    __m512i planes[PLANES]; /* [j]: bits worth 2^j, a counter a bit and lane */
+    __m512i base;            /* the biased exponent of bit 0 */
+    __m512i top;             /* largest magnitudes */
+    __m512i planes[PLANES];  /* [j]: bits worth 2^j, a counter a bit and lane */
+    __m512i waiting[PLANES]; /* [j]: a carry into plane j, until there are two */
 } state;
 
 /* What tells whether a group may have something rare. */
 typedef struct extremes {
     __m512i top;  /* largest magnitudes */
     __m512i low;  /* smallest, less 1: zeros are the largest */
-    __m512i edge; /* smallest distance of mantissas from GSI_TOP upwards; 0 comes after the last */
+    __m512i edge; /* bit 23: a mantissa from GSI_TOP upwards, or 0 */
 } extremes;
 
 /* The words of elements 16 v to 16 v + 15; zero where there is no bit for it. */
@@ -33,12 +34,13 @@ INLINE __m512i words(const state *s, const void *src, gs_dtype type, int v, extr
         fetch(p);
     const __m512i mag = magnitude(load16(p, type, 0xFFFF));
     const __m512i slot = _mm512_sub_epi32(_mm512_srli_epi32(mag, 23), s->base);
+    const __m512i less = _mm512_sub_epi32(mag, _mm512_set1_epi32(1));
     x->top = _mm512_max_epu32(x->top, mag);
-    x->low = _mm512_min_epu32(x->low, _mm512_sub_epi32(mag, _mm512_set1_epi32(1)));
-    if (type == GS_F32)
-        x->edge = _mm512_min_epu32(
-            x->edge, _mm512_sub_epi32(_mm512_slli_epi32(mag, 9),
-                                      _mm512_set1_epi32((int)((uint32_t)GSI_TOP << 9))));
+    x->low = _mm512_min_epu32(x->low, less);
+    if (type == GS_F32) { /* edge | (less ^ more): a borrow from the exponent, or a carry into it */
+        const __m512i more = _mm512_add_epi32(mag, _mm512_set1_epi32(0x800000 - GSI_TOP));
+        x->edge = _mm512_ternarylogic_epi32(x->edge, less, more, 0xF6);
+    }
     return _mm512_sllv_epi32(_mm512_set1_epi32(1), slot);
 }
 
@@ -52,23 +54,33 @@ INLINE __m512i carry_save(__m512i *sum, __m512i a, __m512i b)
 
 #define WORDS(v) words(s, src, type, v, &x)
 
-/* What 16 vectors carry into plane 4. */
-INLINE void carry_on(__m512i *planes, __m512i carry, const int n)
+/* What round `round` of 16 vectors carries into plane 4. Carries meet in pairs, as in a binary
+ * counter: plane j has one waiting where bit j - 4 of the rounds so far is set. */
+INLINE void carry_on(__m512i *planes, __m512i *waiting, __m512i carry, size_t round)
 {
-    for (int j = 4; j < n; j++) {
-        const __m512i next = _mm512_and_si512(planes[j], carry);
-        planes[j] = _mm512_xor_si512(planes[j], carry);
-        carry = next;
+    int j = 4;
+    for (; round & 1; round >>= 1, j++)
+        carry = carry_save(&planes[j], waiting[j], carry);
+    waiting[j] = carry;
+}
+
+/* After the last round. */
+INLINE void carry_rest(__m512i *planes, const __m512i *waiting, size_t rounds)
+{
+    for (int j = 4; rounds > 0; rounds >>= 1, j++) {
+        __m512i carry = rounds & 1 ? waiting[j] : _mm512_setzero_si512();
+        for (int k = j; _mm512_test_epi32_mask(carry, carry) != 0; k++)
+            carry = carry_save(&planes[k], carry, _mm512_setzero_si512());
     }
 }
 
-/* A group of 256 elements; true if some of them may be rare. The planes that change often are held
- * in registers. */
-INLINE bool add_group(state *s, const void *src, gs_dtype type, int base)
+/* Group number `round`, of 256 elements; true if some of them may be rare. The planes that change
+ * often are held in registers. */
+INLINE bool add_group(state *s, const void *src, gs_dtype type, int base, size_t round)
 {
     const __m512i none = _mm512_setzero_si512(), all = _mm512_set1_epi32(-1);
     __m512i p[4], fours[2], eights[2];
-    extremes x = {none, all, all};
+    extremes x = {none, all, none};
     memcpy(p, s->planes, sizeof p);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
@@ -81,13 +93,13 @@ INLINE bool add_group(state *s, const void *src, gs_dtype type, int base)
         }
         eights[half] = carry_save(&p[2], fours[0], fours[1]);
     }
-    carry_on(s->planes, carry_save(&p[3], eights[0], eights[1]), PLANES);
+    carry_on(s->planes, s->waiting, carry_save(&p[3], eights[0], eights[1]), round);
     memcpy(s->planes, p, sizeof p);
     s->top = _mm512_max_epu32(s->top, x.top);
     return (_mm512_cmplt_epu32_mask(x.low, _mm512_set1_epi32((base << 23) - 1)) |
             _mm512_cmpge_epu32_mask(x.top,
                                     _mm512_set1_epi32((int)((uint32_t)(base + SLOTS) << 23))) |
-            _mm512_cmple_epu32_mask(x.edge, _mm512_set1_epi32((0x800000 - GSI_TOP) << 9))) != 0;
+            _mm512_test_epi32_mask(x.edge, _mm512_set1_epi32(0x800000))) != 0;
 }
 
 /* Of 16 magnitudes as f32 bits those that are edges or outside of the window, zeros apart. */
@@ -117,6 +129,8 @@ INLINE uint64_t add_rare(gs_exponents *sum, const void *src, size_t n, gs_dtype 
     for (size_t i = 0; i < n; i += 16) {
         const __m512i mag = magnitude(load16(at(src, i, type), type, 0xFFFF));
         const __mmask16 rare = rare16(mag, type, base, slots);
+        if (rare == 0)
+            continue;
         _mm512_storeu_si512(found + count, _mm512_maskz_compress_epi32(rare, mag));
         count += (size_t)__builtin_popcount(rare);
     }
@@ -141,6 +155,10 @@ INLINE uint64_t fold_planes(gs_exponents *sum, const state *s, int base)
     return total;
 }
 
+/* How many elements of a segment a sample is drawn from: its first ones. They are read next; lines
+ * from all over it would be read twice, and each waited for. */
+INLINE size_t sampled(size_t count) { return count < 1 << 12 ? count : 1 << 12; }
+
 /* ---- halves in lanes of their own ---- */
 
 /* 32 at a time: each of two words of 16 bits has half of the window. */
@@ -151,6 +169,7 @@ typedef struct half_state {
     __m512i base; /* the biased exponent of bit 0 of the first word */
     __m512i top;
     __m512i planes[2][HALF_PLANES];
+    __m512i waiting[2][HALF_PLANES];
 } half_state;
 
 typedef struct half_words {
@@ -174,8 +193,9 @@ INLINE half_words words_of_halves(const half_state *s, const void *src, gs_dtype
 
 #define HALVES(v) words_of_halves(s, src, type, v, &x)
 
-/* A group of 512; true if some of them may be rare. */
-INLINE bool add_halves(half_state *s, const void *src, gs_dtype type, int base, int slots)
+/* Group number `round`, of 512; true if some of them may be rare. */
+INLINE bool add_halves(half_state *s, const void *src, gs_dtype type, int base, int slots,
+                       size_t round)
 {
     __m512i p[2][4], fours[2][2], eights[2][2];
     extremes x = {_mm512_setzero_si512(), _mm512_set1_epi16(-1), _mm512_setzero_si512()};
@@ -200,7 +220,8 @@ INLINE bool add_halves(half_state *s, const void *src, gs_dtype type, int base, 
     }
 #pragma GCC unroll 2
     for (int w = 0; w < 2; w++) {
-        carry_on(s->planes[w], carry_save(&p[w][3], eights[w][0], eights[w][1]), HALF_PLANES);
+        carry_on(s->planes[w], s->waiting[w], carry_save(&p[w][3], eights[w][0], eights[w][1]),
+                 round);
         memcpy(s->planes[w], p[w], sizeof p[w]);
     }
     s->top = _mm512_max_epu16(s->top, x.top);
@@ -234,14 +255,16 @@ INLINE uint64_t fold_halves(gs_exponents *sum, const half_state *s, int base, in
 INLINE uint32_t exponents_of_halves(gs_exponents *sum, const void *src, size_t count, gs_dtype type)
 {
     const int slots = type == GS_F16 ? 30 : SLOTS;
-    const int base = type == GS_F16 ? 113 : gsi_exponents_window(src, count, type, SLOTS);
+    const int base = type == GS_F16 ? 113 : gsi_exponents_window(src, sampled(count), type, SLOTS);
     half_state s = {.base = _mm512_set1_epi16((short)(type == GS_F16 ? 1 : base))};
     uint64_t outside = 0;
     for (size_t i = 0; i < count; i += HALF_GROUP) {
         const void *const p = at(src, i, type);
-        if (add_halves(&s, p, type, base, slots))
+        if (add_halves(&s, p, type, base, slots, i / HALF_GROUP))
             outside += add_rare(sum, p, HALF_GROUP, type, base, slots);
     }
+    for (int w = 0; w < 2; w++)
+        carry_rest(s.planes[w], s.waiting[w], count / HALF_GROUP);
     sum->zero += count - fold_halves(sum, &s, base, slots) - outside;
     return highest(s.top, type);
 }
@@ -261,12 +284,13 @@ INLINE bool has_many_subnormals(const void *src, size_t n)
 
 INLINE uint32_t exponents_of_words(gs_exponents *sum, const void *src, size_t count, gs_dtype type)
 {
-    const int base = gsi_exponents_window(src, count, type, SLOTS);
+    const int base = gsi_exponents_window(src, sampled(count), type, SLOTS);
     state s = {.base = _mm512_set1_epi32(base)};
     uint64_t outside = 0;
     for (size_t i = 0; i < count; i += GROUP)
-        if (add_group(&s, at(src, i, type), type, base))
+        if (add_group(&s, at(src, i, type), type, base, i / GROUP))
             outside += add_rare(sum, at(src, i, type), GROUP, type, base, SLOTS);
+    carry_rest(s.planes, s.waiting, count / GROUP);
     sum->zero += count - fold_planes(sum, &s, base) - outside;
     return _mm512_reduce_max_epu32(s.top);
 }
@@ -279,7 +303,8 @@ INLINE uint32_t FAMILY(exponents)(gs_exponents *sum, const void *src, size_t n, 
     while (n - i >= group) {
         const size_t left = n - i, count = (left < SEGMENT ? left : SEGMENT) / group * group;
         const void *const p = at(src, i, type);
-        const bool words = type == GS_F32 || (type == GS_F16 && has_many_subnormals(p, count));
+        const bool words =
+            type == GS_F32 || (type == GS_F16 && has_many_subnormals(p, sampled(count)));
         const uint32_t top = words ? exponents_of_words(sum, p, count, type)
                                    : exponents_of_halves(sum, p, count, type);
         most = top > most ? top : most;

@@ -89,7 +89,41 @@ INLINE void add_sums(f64s acc[4], pair sums, gs_dtype type)
     add_f64(acc + 2, z.b);
 }
 
-INLINE vector scan_block(f64s acc[4], const void *src, gs_dtype type)
+/* A limit in the lanes of the type: the codes below it are those of the values below it. */
+INLINE __m512i limit_in(uint32_t limit, gs_dtype type)
+{
+    if (type == GS_F32)
+        return _mm512_set1_epi32((int)limit);
+    uint32_t code = 0;
+    for (uint32_t bit = 0x4000; bit > 0; bit >>= 1)
+        if (gsi_widen(code + bit - 1, gsi_row_of(type)) < limit)
+            code += bit;
+    return _mm512_set1_epi16((short)code);
+}
+
+/* Per lane of the type: elements that are not zero, and those below two limits. */
+typedef struct tally {
+    __m512i limit[2];
+    __m512i some, below[2];
+} tally;
+
+INLINE void add_tally(tally *t, __m512i mag, gs_dtype type)
+{
+    t->some = type == GS_F32
+                  ? _mm512_add_epi32(t->some, _mm512_min_epu32(mag, _mm512_set1_epi32(1)))
+                  : _mm512_add_epi16(t->some, _mm512_min_epu16(mag, _mm512_set1_epi16(1)));
+#pragma GCC unroll 2
+    for (int l = 0; l < 2; l++)
+        t->below[l] =
+            type == GS_F32
+                ? _mm512_mask_sub_epi32(t->below[l], _mm512_cmplt_epu32_mask(mag, t->limit[l]),
+                                        t->below[l], _mm512_set1_epi32(-1))
+                : _mm512_mask_sub_epi16(t->below[l], _mm512_cmplt_epu16_mask(mag, t->limit[l]),
+                                        t->below[l], _mm512_set1_epi16(-1));
+}
+
+/* Squares are added to acc, magnitudes to t; where one is NULL, they are not. */
+INLINE vector scan_and_tally(f64s acc[4], tally *t, const void *src, gs_dtype type)
 {
     const size_t size = gsi_size_of(type);
     const char *s = src;
@@ -97,15 +131,25 @@ INLINE vector scan_block(f64s acc[4], const void *src, gs_dtype type)
     vector top = _mm512_setzero_si512();
     for (size_t i = 0; i < GSI_BLOCK; i += GSI_LANES, s += GSI_LANES * size) {
         fetch_all(s, GSI_LANES * size);
-        for (size_t k = 0; k < GSI_LANES * size; k += 64)
-            top = raise(top, _mm512_loadu_si512(s + k), type);
-        sums = add_squares(sums, load32(s, type), type == GS_F16);
+        for (size_t k = 0; k < GSI_LANES * size; k += 64) {
+            const __m512i mag = magnitudes(_mm512_loadu_si512(s + k), type);
+            top = larger(top, mag, type);
+            if (t)
+                add_tally(t, mag, type);
+        }
+        if (acc)
+            sums = add_squares(sums, load32(s, type), type == GS_F16);
     }
-    if (sums_in_f32(top, type))
+    if (acc && sums_in_f32(top, type))
         add_sums(acc, sums, type);
-    else
+    else if (acc)
         squares_f64(acc, src, type);
     return top;
+}
+
+INLINE vector scan_block(f64s acc[4], const void *src, gs_dtype type)
+{
+    return scan_and_tally(acc, NULL, src, type);
 }
 
 INLINE void scale_block(void *dst, gs_dtype to, const void *src, gs_dtype from, size_t n,
@@ -239,39 +283,6 @@ INLINE __m512i count16(gsi_counts *c, const void *src, size_t i, size_t n, gsi_l
     return _mm512_max_epu32(top, _mm512_mask_mov_epi32(mag, (__mmask16)bad, none));
 }
 
-/* A limit in the lanes of the type: the codes below it are those of the values below it. */
-INLINE __m512i limit_in(uint32_t limit, gs_dtype type)
-{
-    if (type == GS_F32)
-        return _mm512_set1_epi32((int)limit);
-    uint32_t code = 0;
-    for (uint32_t bit = 0x4000; bit > 0; bit >>= 1)
-        if (gsi_widen(code + bit - 1, gsi_row_of(type)) < limit)
-            code += bit;
-    return _mm512_set1_epi16((short)code);
-}
-
-/* Lanes of the type that are below 1 and two limits. */
-typedef struct tally {
-    __m512i below[3];
-} tally;
-
-INLINE void tally_block(tally *t, const __m512i limit[3], const void *src, gs_dtype type)
-{
-    const char *const s = src;
-    for (size_t i = 0; i < GSI_BLOCK * gsi_size_of(type); i += 64) {
-        const __m512i mag = magnitudes(_mm512_loadu_si512(s + i), type);
-#pragma GCC unroll 3
-        for (int l = 0; l < 3; l++)
-            t->below[l] =
-                type == GS_F32
-                    ? _mm512_mask_sub_epi32(t->below[l], _mm512_cmplt_epu32_mask(mag, limit[l]),
-                                            t->below[l], _mm512_set1_epi32(-1))
-                    : _mm512_mask_sub_epi16(t->below[l], _mm512_cmplt_epu16_mask(mag, limit[l]),
-                                            t->below[l], _mm512_set1_epi16(-1));
-    }
-}
-
 INLINE uint64_t sum_lanes(__m512i x, gs_dtype type)
 {
     if (type == GS_F32)
@@ -280,14 +291,15 @@ INLINE uint64_t sum_lanes(__m512i x, gs_dtype type)
     return (uint64_t)_mm512_reduce_add_epi32(_mm512_add_epi32(even, _mm512_srli_epi32(x, 16)));
 }
 
-INLINE void tally_end(gsi_counts *c, tally *t, gsi_limits limits, gs_dtype type)
+INLINE void tally_end(gsi_counts *c, tally *t, size_t blocks, gsi_limits limits, gs_dtype type)
 {
-    const uint64_t zeros = sum_lanes(t->below[0], type), low = sum_lanes(t->below[1], type);
-    const uint64_t under = low > zeros ? low - zeros : 0, sub = sum_lanes(t->below[2], type);
+    const uint64_t zeros = blocks * GSI_BLOCK - sum_lanes(t->some, type);
+    const uint64_t low = sum_lanes(t->below[0], type), sub = sum_lanes(t->below[1], type);
+    const uint64_t under = low > zeros ? low - zeros : 0;
     c->zero += zeros;
     c->underflow += under;
     c->subnormal += limits.subnormal ? sub - zeros - under : 0;
-    *t = (tally){0};
+    t->some = t->below[0] = t->below[1] = _mm512_setzero_si512();
 }
 
 /* Block by block, so that it is scanned and counted while it is in L1. */
@@ -295,21 +307,23 @@ INLINE void FAMILY(count)(gsi_counts *out, double *sumsq, const void *src, size_
                           gsi_limits limits, gs_dtype type)
 {
     enum { MANY = 1 << 10 }; /* blocks: no 16-bit lane overflows */
-    const __m512i limit[3] = {limit_in(1, type), limit_in(limits.underflow, type),
-                              limit_in(limits.subnormal, type)};
     uint32_t rest[GSI_BLOCK];
     f64s acc[F64S] = {0};
     vector top = {0};
-    tally t = {0};
+    tally t = {.limit = {limit_in(limits.underflow, type), limit_in(limits.subnormal, type)}};
     gsi_counts c = {.first_bad = n};
-    for (size_t i = 0, blocks = 0, count; i < n; i += count) {
+    size_t blocks = 0; /* in t */
+    for (size_t i = 0, count; i < n; i += count) {
         const void *block = block_at(rest, src, i, n, &count, type);
-        const vector one = sumsq ? scan_block(acc, block, type) : range_of(block, type).top;
+        tally next = t;
+        const vector one = scan_and_tally(sumsq ? acc : NULL, &next, block, type);
         if (count == GSI_BLOCK && __builtin_expect(is_finite(one, type), 1)) {
             top = larger(top, one, type);
-            tally_block(&t, limit, block, type);
-            if (++blocks % MANY == 0)
-                tally_end(&c, &t, limits, type);
+            t = next;
+            if (++blocks == MANY) {
+                tally_end(&c, &t, blocks, limits, type);
+                blocks = 0;
+            }
             continue;
         }
         __m512i finite = _mm512_setzero_si512();
@@ -318,7 +332,7 @@ INLINE void FAMILY(count)(gsi_counts *out, double *sumsq, const void *src, size_
         const uint32_t amax = _mm512_reduce_max_epu32(finite);
         c.amax = amax > c.amax ? amax : c.amax;
     }
-    tally_end(&c, &t, limits, type);
+    tally_end(&c, &t, blocks, limits, type);
     const uint32_t amax = top_of(top, type);
     c.amax = amax > c.amax ? amax : c.amax;
     if (sumsq)
