@@ -157,7 +157,7 @@ static void print_json(const device_bench *b, const double *seconds, uint64_t ro
 
 int bench_device(int argc, char **argv)
 {
-    device_choice choice = {.kind = GS_DEVICE_HOST};
+    device_choice choice = {.kind = DEVICE_AUTO};
     uint64_t rounds = 10;
     size_t size = 64 << 20;
     bool json = false;

@@ -20,12 +20,40 @@ static const char *cache_folder(char path[4096])
     return path;
 }
 
+enum { MOST = 64 }; /* devices of a kind */
+
+/* A driver is one kind's. */
+static int check_choice(const device_choice *choice)
+{
+    return choice->library && choice->kind == DEVICE_AUTO
+               ? cli_fail("--library needs --kind: cuda or opencl")
+               : CLI_GO;
+}
+
+/* The first kind that has a device which can be used, the host after all others. */
+static gs_device_kind kind_of(const device_choice *choice)
+{
+    if (choice->kind != DEVICE_AUTO)
+        return (gs_device_kind)(choice->kind - 1);
+    static const gs_device_kind order[] = {GS_DEVICE_CUDA, GS_DEVICE_OPENCL};
+    static gs_device_info list[MOST];
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
+        const gs_device_config config = {.size = sizeof config, .kind = order[k]};
+        size_t n = 0;
+        if (gs_device_list(list, MOST, &n, &config, NULL) == GS_OK && n > 0 && list[0].has_f64)
+            return order[k];
+    }
+    return GS_DEVICE_HOST;
+}
+
 int device_open(gs_device **out, const device_choice *choice)
 {
     char path[4096];
     gs_error error = {0};
+    if (check_choice(choice) != CLI_GO)
+        return CLI_BAD;
     const gs_device_config config = {.size = sizeof config,
-                                     .kind = (gs_device_kind)choice->kind,
+                                     .kind = kind_of(choice),
                                      .index = (unsigned)choice->index,
                                      .library = choice->library,
                                      .cache = cache_folder(path)};
@@ -36,7 +64,6 @@ int device_open(gs_device **out, const device_choice *choice)
 /* How many there are; none is said, with the reason. */
 static size_t list_kind(cli_table **table, gs_device_kind kind, const char *library)
 {
-    enum { MOST = 64 };
     static gs_device_info list[MOST];
     gs_error error = {0};
     size_t n = 0;
@@ -65,14 +92,14 @@ static size_t list_kind(cli_table **table, gs_device_kind kind, const char *libr
     return n;
 }
 
-/* Of the kind, or of all (-1). */
-static int list_devices(int kind, const char *library)
+/* Of the kind, or of all. */
+static int list_devices(const device_choice *choice)
 {
     cli_table *t = NULL;
     size_t n = 0;
     for (int k = 0; k < GS_DEVICE_KIND_COUNT; k++)
-        if (kind < 0 || k == kind)
-            n += list_kind(&t, (gs_device_kind)k, k == kind ? library : NULL);
+        if (choice->kind == DEVICE_AUTO || k == choice->kind - 1)
+            n += list_kind(&t, (gs_device_kind)k, choice->library);
     if (t)
         cli_table_print(t, stdout);
     return n > 0 ? CLI_DONE : CLI_FAILED;
@@ -81,7 +108,7 @@ static int list_devices(int kind, const char *library)
 int cmd_device(int argc, char **argv)
 {
     bool test = false;
-    device_choice choice = {.kind = -1}; /* not given */
+    device_choice choice = {.kind = DEVICE_AUTO};
     const cli_option options[] = {
         {"test", NULL, "compare the device with the CPU, bit for bit", CLI_FLAG(&test)},
         DEVICE_ROWS(&choice),
@@ -98,9 +125,10 @@ int cmd_device(int argc, char **argv)
     const int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
+    if (check_choice(&choice) != CLI_GO)
+        return CLI_BAD;
     if (!test)
-        return list_devices(choice.kind, choice.library);
-    choice.kind = choice.kind < 0 ? GS_DEVICE_HOST : choice.kind;
+        return list_devices(&choice);
     gs_device *device = NULL;
     const int opened = device_open(&device, &choice);
     if (opened != CLI_GO)

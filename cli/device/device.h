@@ -8,17 +8,21 @@
 
 /* Which device, as options say it. */
 typedef struct device_choice {
-    int kind; /* gs_device_kind, in the order of "host|cuda|opencl" */
+    int kind; /* DEVICE_AUTO, or 1 + gs_device_kind: in the order of the option's words */
     uint64_t index;
     const char *library;
 } device_choice;
 
-#define DEVICE_ROWS(choice)                                                            \
-    {"kind", "host|cuda|opencl", "which kind of device", CLI_CHOICE(&(choice)->kind)}, \
-        {"index", "N", "which of them", CLI_UNSIGNED(&(choice)->index), .max = 1000},  \
-    {                                                                                  \
-        "library", "FILE", "the driver, in place of libcuda.so.1 or libOpenCL.so.1",   \
-            CLI_STRING(&(choice)->library)                                             \
+enum { DEVICE_AUTO = 0 };
+
+#define DEVICE_ROWS(choice)                                                                      \
+    {"kind", "auto|host|cuda|opencl",                                                            \
+     "which kind of device; auto: the first of cuda, opencl and host that there is",             \
+     CLI_CHOICE(&(choice)->kind)},                                                               \
+        {"index", "N", "which of them", CLI_UNSIGNED(&(choice)->index), .max = 1000},            \
+    {                                                                                            \
+        "library", "FILE", "with --kind, the driver in place of libcuda.so.1 or libOpenCL.so.1", \
+            CLI_STRING(&(choice)->library)                                                       \
     }
 
 /* Compiled kernels are kept in XDG_CACHE_HOME/gradscale or ~/.cache/gradscale. CLI_GO, or an error

@@ -8,12 +8,14 @@ export XDG_CACHE_HOME="$tmp/cache"
 mkdir "$XDG_CACHE_HOME"
 
 check "it lists the host" says '^host +0 +host loops' "$gs" device
-check "equal bits on the host" says '^equal bits with libgradscale: 7 of 7' "$gs" device --test
+check "equal bits on the host" says '^equal bits with libgradscale: 7 of 7' "$gs" device --test --kind host
 check "a library that is not there" code 2 "$gs" device --test --kind cuda --library libno_such.so.1
 check "which is named" grep -q '^gradscale: libno_such.so.1 cannot be opened' "$tmp/out"
 check "a device that is not there" code 2 "$gs" device --test --kind cuda --library "$BUILD/tests/ptx/libcuda.so.1" --index 9
-check "nor on the host" code 2 "$gs" device --test --index 9
+check "nor on the host" code 2 "$gs" device --test --kind host --index 9
 check "which is said" grep -qx 'gradscale: there is no host device 9: there is 1' "$tmp/out"
+check "a library of no kind" code 2 "$gs" device --library libno_such.so.1
+check "needs one" grep -qx 'gradscale: --library needs --kind: cuda or opencl' "$tmp/out"
 check "one kind" sh -c "'$gs' device --kind host >'$tmp/out' 2>&1 && [ \$(wc -l <'$tmp/out') -eq 2 ] && grep -q '^host ' '$tmp/out'"
 check "a kind of which there is none" code 1 "$gs" device --kind cuda --library libno_such.so.1
 check "says why" grep -q '^cuda: libno_such.so.1 cannot be opened' "$tmp/out"
@@ -21,17 +23,19 @@ check "and lists no other" not grep -q '^host' "$tmp/out"
 check "in 80 columns" sh -c "! COLUMNS=80 '$gs' device | grep '.\\{81\\}'"
 check "with --test, too" sh -c "'$gs' device | awk '/^(host|opencl) / { print \$1 }' | sort -u | while read -r kind; do
     ! '$gs' device --test --kind \$kind | grep '.\\{81\\}' || exit 1; done"
-check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device --size 256K --rounds 1
-check "bench device --json" code 0 "$gs" bench device --size 256K --rounds 1 --json
+check "bench device" says '^scan +[0-9.]+ +[0-9.]+ +[0-9]+%' "$gs" bench device --kind host --size 256K --rounds 1
+check "bench device --json" code 0 "$gs" bench device --kind host --size 256K --rounds 1 --json
 check "is JSON" awk -f tests/support/json.awk "$tmp/out"
 check "with a share of the copy for each pass" test "$(grep -c '"of_copy": [0-9.e+-]*$' "$tmp/out")" -eq 4
-check "rounds beyond ten thousand act, too" sh -c "'$gs' bench device --size 64K --rounds 10001 --json |
+check "rounds beyond ten thousand act, too" sh -c "'$gs' bench device --kind host --size 64K --rounds 10001 --json |
     awk '/\"name\": \"act\"/ { act = 1 } act && /of_copy/ { n = \$2 + 0 < 1 } END { exit !n }'"
 check "and where the kernels are from" grep -qx '  "kernels": "loops",' "$tmp/out"
 
 # ---- OpenCL, by the program's cache ----
 
 if "$gs" device 2>/dev/null | grep -q '^opencl  *0' && [ -z "$SAN" ]; then
+    "$gs" device 2>/dev/null | grep -q '^cuda  *0' ||
+        check "a device comes before the host" says '^gradscale [^,]*, opencl: ' "$gs" device --test
     if echo '#include <CL/cl.h>' | ${CC:-gcc} -E - >/dev/null 2>&1; then
         check "06_opencl.c compiles" ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -o "$tmp/opencl" \
             examples/06_opencl.c "$BUILD/libgradscale_device.a" "$BUILD/libgradscale.a" -lOpenCL -lm -ldl -pthread
