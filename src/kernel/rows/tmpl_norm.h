@@ -167,18 +167,6 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
 
 /* ---- RMS normalisation ---- */
 
-INLINE float row_mean_square(gsi_in x, size_t cols)
-{
-    row_sum s = sum_none();
-    for (size_t i = 0; i < cols; i += LANES) {
-        pack p = load(x, i, left(cols, i));
-        EACH_VEC (k)
-            p.v[k] *= p.v[k];
-        sum_add(&s, i, p);
-    }
-    return sum_fold(&s) / (float)cols;
-}
-
 TARGET static uint32_t KERNEL(rmsnorm)(gsi_out y, float *rstd, gsi_in x, gsi_in gamma, size_t rows,
                                        size_t cols, float eps)
 {
@@ -186,7 +174,7 @@ TARGET static uint32_t KERNEL(rmsnorm)(gsi_out y, float *rstd, gsi_in x, gsi_in 
     sink s = sink_of(y, &counted);
     for (size_t r = 0; r < rows && cols > 0; r++) {
         const gsi_in row = gsi_in_at(x, r * cols);
-        const float scale = 1.0f / sqrtf(row_mean_square(row, cols) + eps);
+        const float scale = 1.0f / sqrtf(row_variance(row, 0, cols) + eps);
         for (size_t i = 0; i < cols; i += LANES) {
             const size_t m = left(cols, i);
             pack p = load(row, i, m);
