@@ -110,8 +110,10 @@ void train_resume_changes(char *text, size_t size);
 /* The text of a tokenizer.json in *text, to be freed; NULL: bytes. From the checkpoint of a run
  * that goes on, or else --tokenizer, or what --init has. */
 int train_tokenizer(char **text, const train_options *o, const char *checkpoint);
-/* A file of a tokenizer as text, to be freed. */
-char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file);
+/* Writes tokenizer.json, vocab.json and merges.txt: for Hugging Face's AutoTokenizer, and for
+ * programs of GPT-2's time. The folder has at most 4064 bytes. CLI_GO, or the exit code after an
+ * error. */
+int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer);
 /* The file of the weights: of a folder its model.safetensors. False: the path is too long. */
 bool train_init_path(char path[4096], const char *init);
 

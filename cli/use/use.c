@@ -266,23 +266,34 @@ int use_check_text(const use_model *u)
     return CLI_GO;
 }
 
+gs_status use_encode(int32_t **ids, size_t *n, gs_tokenizer *t, const char *text, size_t length,
+                     gs_error *error)
+{
+    size_t room = length + 1, more = 0;
+    for (;;) {
+        *ids = cli_resize(*ids, (*n + room + 1) * sizeof **ids);
+        const gs_status status =
+            gs_tokenizer_encode(*ids + *n, room, &more, t, text, length, error);
+        if (status == GS_OK)
+            *n += more;
+        if (status != GS_ESIZE || more <= room)
+            return status;
+        room = more;
+    }
+}
+
 int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n)
 {
-    size_t room = length + 1;
-    int32_t *ids = cli_resize(NULL, room * sizeof *ids);
+    int32_t *ids = NULL;
     gs_error error = {0};
+    *n = 0;
     if (!u->tokenizer) {
-        for (size_t i = 0; i < length; i++)
-            ids[i] = (unsigned char)text[i];
-        *n = length;
+        ids = cli_resize(NULL, (length + 1) * sizeof *ids);
+        for (; *n < length; ++*n)
+            ids[*n] = (unsigned char)text[*n];
         return ids;
     }
-    gs_status status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
-    if (status == GS_ESIZE && *n > room) {
-        room = *n;
-        ids = cli_resize(ids, room * sizeof *ids);
-        status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
-    }
+    const gs_status status = use_encode(&ids, n, u->tokenizer, text, length, &error);
     if (status == GS_OK)
         return ids;
     free(ids);
