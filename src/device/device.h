@@ -129,6 +129,8 @@ void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs
 
 /* ---- cache.c ---- */
 
+/* FNV-1a. */
+uint64_t gsi_cache_hash(const void *data, size_t bytes);
 /* Compiled kernels by key: the caller's folder, a file each. A file that is damaged or of another
  * key is none. load: of d's heap, with a 0 behind; NULL: there is none. store fails silently. */
 char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes);
