@@ -126,6 +126,10 @@ void gsi_model_layout(void *model, gs_layout layout);
 /* Names the next `count` of the states and returns where they lie. */
 float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GS_PRINTF(3, 4);
 
+/* Where the ranges lie, n_ranges of them; whether there are some for a tape that quantises. */
+float *gsi_model_ranges(const gs_model *m);
+gs_status gsi_check_ranges(gs_context *ctx, const gs_model *m, gs_quantize how);
+
 /* Initial values of weight t: `count` of them, from element `first` on. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first);
 
