@@ -194,7 +194,7 @@ static void test_queues(void)
 static void test_cache(void)
 {
     const char *code = test_long() ? NULL : empty_kernels;
-    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "", command[600];
+    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "";
     static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
                                        "clBuildProgram", "clBuildProgram", "cache"};
     gs_error error = {0};
@@ -211,12 +211,7 @@ static void test_cache(void)
         if (i == 1 && !code)
             check_cast(own);
         gs_device_free(own);
-        snprintf(command, sizeof command, "ls %s/*.bin", folder);
-        FILE *list = popen(command, "r");
-        CHECK(list && fgets(path, sizeof path, list));
-        if (list)
-            pclose(list);
-        path[strcspn(path, "\n")] = 0;
+        rig_cached(path, sizeof path, folder);
         if (i >= 1 && i <= 3)
             rewrite(path, i == 1 ? 20 : i == 2 ? 500 : 0, i == 3 ? 1000 : 0);
     }
