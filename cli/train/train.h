@@ -144,8 +144,10 @@ int train_check_parts(const train_options *o);
 bool train_augment(gs_augment *out, const char *list);
 /* Of --quantize. */
 gs_quantize train_quantize(const train_options *o);
-/* Of --ranges, "ema", "max" or "percentile:99.9"; NULL: ema. False: it is none of these. */
+/* Of --ranges, "ema", "max" or "percentile:99.9"; NULL: ema. False: it is none of these, of which
+ * train_check_ranges has told. */
 bool train_ranges(gs_range_rule *rule, float *percentile, const char *text);
+bool train_check_ranges(const char *text);
 /* The sizes of --hidden and what is around them. -1: it is no list of sizes. */
 int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const char *hidden);
 
