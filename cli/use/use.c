@@ -219,7 +219,7 @@ void use_print(const char *text, size_t n)
 
 /* ---- answers ---- */
 
-float use_logit(const gs_value *v, size_t i)
+static float logit(const gs_value *v, size_t i)
 {
     const uint16_t half = v->dtype == GS_F32 ? 0 : ((const uint16_t *)v->data)[i];
     return v->dtype == GS_F32    ? ((const float *)v->data)[i]
@@ -231,9 +231,9 @@ size_t use_answer(const gs_value *logits, size_t row)
 {
     const size_t classes = logits->shape[logits->rank - 1];
     size_t best = 0;
-    float most = use_logit(logits, row * classes);
+    float most = logit(logits, row * classes);
     for (size_t c = 1; c < classes; c++) {
-        const float x = use_logit(logits, row * classes + c);
+        const float x = logit(logits, row * classes + c);
         if (x > most) {
             most = x;
             best = c;
@@ -245,10 +245,10 @@ size_t use_answer(const gs_value *logits, size_t row)
 void use_softmax(double *p, const gs_value *logits, size_t row)
 {
     const size_t classes = logits->shape[logits->rank - 1];
-    const double top = (double)use_logit(logits, row * classes + use_answer(logits, row));
+    const double top = (double)logit(logits, row * classes + use_answer(logits, row));
     double sum = 0;
     for (size_t c = 0; c < classes; c++)
-        sum += p[c] = exp((double)use_logit(logits, row * classes + c) - top);
+        sum += p[c] = exp((double)logit(logits, row * classes + c) - top);
     for (size_t c = 0; c < classes; c++)
         p[c] /= sum;
 }

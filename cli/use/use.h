@@ -65,7 +65,6 @@ void use_print(const char *text, size_t n);
 
 /* ---- answers ---- */
 
-float use_logit(const gs_value *logits, size_t i);
 /* The largest logit of a row, the first of equals: what training counts as the answer. */
 size_t use_answer(const gs_value *logits, size_t row);
 /* p[classes] of a row: softmax in f64. */

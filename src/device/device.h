@@ -136,10 +136,4 @@ uint64_t gsi_cache_hash(const void *data, size_t bytes);
 char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes);
 void gsi_cache_store(const char *folder, const char *key, const void *data, size_t bytes);
 
-/* ---- plan.c ---- */
-
-/* Rows of settings from `applied` on. */
-gs_status gsi_plan_rows(gs_device_plan *plan, uint64_t applied, double lr, void *queue,
-                        gs_error *error);
-
 #endif

@@ -184,15 +184,9 @@ void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g)
 
 /* ---- backward ---- */
 
-/* Where to put d(v): data = beta * data + ..., beta 0 or 1. false: nowhere. */
-typedef struct gsi_target {
-    void *data;
-    float beta;
-} gsi_target;
-bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out);
-
-/* The same for kernels that cannot accumulate: they write to `out`, which is d(v) itself or a
- * staging buffer that `end` accumulates into d(v). Works for weights too, staged in f32. */
+/* Where kernels that cannot accumulate put d(v): they write to `out`, which is d(v) itself or a
+ * staging buffer that `end` accumulates into d(v). Works for weights too, staged in f32. `begin` is
+ * false: nowhere. */
 typedef struct gsi_stage {
     gsi_out out;
     struct gsi_buffer *buffer; /* NULL: out is d(v) */
