@@ -533,4 +533,33 @@ static const device_case device_cases[] = {
 };
 enum { DEVICE_CASES = sizeof device_cases / sizeof device_cases[0] };
 
+/* 1,000 steps with storms of Inf and NaN: every preset, every optimizer. */
+static inline void device_presets(gs_device *device, size_t most, uint64_t seed)
+{
+    const char *name;
+    for (size_t i = 0; (name = gs_preset_name(i)); i++) {
+        device_case c = device_cases[i % DEVICE_CASES];
+        c.scaler = name;
+        c.rules = NULL;
+        c.steps = 1000;
+        c.every = 250;
+        c.most = most;
+        c.seed = seed + i;
+        device_compare(device, &c);
+    }
+}
+
+/* A list of ten thousand: more chunks than a group has. */
+static inline void device_many_small(gs_device *device, int steps, int every)
+{
+    for (int k = 0; k < DEVICE_CASES; k += 5) {
+        device_case c = device_cases[k];
+        c.steps = steps;
+        c.every = every;
+        c.most = 600;
+        c.small = 10000;
+        device_compare(device, &c);
+    }
+}
+
 #endif

@@ -27,36 +27,17 @@ static void test_equal_bits(void)
     gs_device_free(device);
 }
 
-/* 1,000 steps with storms of Inf and NaN, for every preset. */
 static void test_presets(void)
 {
     gs_device *device = open_host();
-    const char *name;
-    for (size_t i = 0; (name = gs_preset_name(i)); i++) {
-        device_case c = device_cases[i % DEVICE_CASES];
-        c.scaler = name;
-        c.rules = NULL;
-        c.steps = 1000;
-        c.every = 250;
-        c.most = 8;
-        c.seed = 100 + i;
-        device_compare(device, &c);
-    }
+    device_presets(device, 8, 100);
     gs_device_free(device);
 }
 
-/* A list of ten thousand: more chunks than a group has. */
 static void test_many_small(void)
 {
     gs_device *device = open_host();
-    for (int k = 0; k < DEVICE_CASES; k += 5) {
-        device_case c = device_cases[k];
-        c.steps = 12;
-        c.every = 4;
-        c.most = 600;
-        c.small = 10000;
-        device_compare(device, &c);
-    }
+    device_many_small(device, 12, 4);
     gs_device_free(device);
 }
 
