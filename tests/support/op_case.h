@@ -1,5 +1,5 @@
-/* op_case.h: an operation beside a naive f64 function: its result, its gradients against differences
- * of that function, and memory that ends at every allocation. */
+/* op_case.h: an operation beside a naive f64 function: its result, its gradients against
+ * differences of that function, and memory that ends at every allocation. */
 #ifndef OP_CASE_H
 #define OP_CASE_H
 

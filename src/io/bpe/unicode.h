@@ -16,8 +16,8 @@ static inline gsi_char_class gsi_char_class_of(uint32_t code)
     return (gsi_char_class)(four >> 2 * (code & 3) & 3);
 }
 
-/* The class of the character at p < end, and its bytes. What is not UTF-8 is a character of one byte
- * that no class has: text of any bytes can be tokenized, and comes back as it was. */
+/* The class of the character at p < end, and its bytes. What is not UTF-8 is a character of one
+ * byte that no class has: text of any bytes can be tokenized, and comes back as it was. */
 static inline size_t gsi_char_at(gsi_char_class *class, const uint8_t *p, const uint8_t *end)
 {
     uint32_t code;
