@@ -151,3 +151,12 @@ int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened)
     free(real);
     return why;
 }
+
+int cli_save(const char *path, const void *bytes, size_t n)
+{
+    bool opened;
+    const int why = cli_write_file(path, bytes, n, &opened);
+    if (why == 0)
+        return CLI_GO;
+    return (opened ? cli_failed : cli_fail)("%.120s cannot be written: %s", path, strerror(why));
+}

@@ -25,8 +25,7 @@ typedef struct result {
     uint64_t bytes; /* of text, that the targets are */
     double loss;
     double seconds;
-    uint64_t
-        calibrated; /* batches that set the ranges; 0: they are of training, or there are none */
+    uint64_t calibrated; /* batches that set the ranges; 0: training did, or there are none */
     uint64_t *confusion; /* [classes][classes]: of a class, taken for another; NULL: too many */
 } result;
 
@@ -335,15 +334,11 @@ int cmd_eval(int argc, char **argv)
     int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
-    gs_range_rule rule;
-    float percentile;
-    if (!train_ranges(&rule, &percentile, o.use.ranges))
-        return cli_fail("--ranges is ema, max or percentile:P with P above 0 and at most 100, not "
-                        "'%.60s'",
-                        o.use.ranges);
-    if (!o.use.int8 && (o.use.ranges || o.calibrate != CLI_AUTO))
-        return cli_fail("--%s is of --int8", o.use.ranges ? "ranges" : "calibrate");
+    if (!train_check_ranges(o.use.ranges))
+        return CLI_BAD;
     const bool asked = o.use.ranges || o.calibrate != CLI_AUTO;
+    if (asked && !o.use.int8)
+        return cli_fail("--%s is of --int8", o.use.ranges ? "ranges" : "calibrate");
     o.use.ranges = o.use.ranges ? o.use.ranges : "max";
     o.calibrate = o.calibrate == CLI_AUTO ? 16 : o.calibrate;
     use_model u;

@@ -132,29 +132,6 @@ static void plain_config(FILE *f, const void *model)
     put_end(&j);
 }
 
-/* As transformers' AutoTokenizer reads them, and programs of GPT-2's time. */
-static int export_tokenizer(const char *folder, const use_model *u)
-{
-    static const struct {
-        const char *name;
-        gs_tokenizer_file file;
-    } files[] = {{"tokenizer.json", GS_TOKENIZER_JSON},
-                 {"vocab.json", GS_VOCAB_JSON},
-                 {"merges.txt", GS_MERGES_TXT}};
-    char path[4096];
-    for (size_t i = 0; u->tokenizer && i < sizeof files / sizeof files[0]; i++) {
-        bool opened;
-        char *text = train_tokenizer_file(u->tokenizer, files[i].file);
-        snprintf(path, sizeof path, "%.4000s/%s", folder, files[i].name);
-        const int why = cli_write_file(path, text, strlen(text), &opened);
-        free(text);
-        if (why != 0)
-            return (opened ? cli_failed : cli_fail)("%.120s cannot be written: %s", path,
-                                                    strerror(why));
-    }
-    return CLI_GO;
-}
-
 static int export_folder(const char *folder, const use_model *u)
 {
     char path[4096];
@@ -164,8 +141,8 @@ static int export_folder(const char *folder, const use_model *u)
         return cli_fail("%.120s...: the path is too long", folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     int code = export_safetensors(path, u);
-    if (code == CLI_GO)
-        code = export_tokenizer(folder, u);
+    if (code == CLI_GO && u->tokenizer)
+        code = train_tokenizer_write(folder, u->tokenizer);
     if (code != CLI_GO)
         return code;
     snprintf(path, sizeof path, "%s/config.json", folder);

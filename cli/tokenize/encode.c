@@ -28,7 +28,7 @@ static int write_tokens(const char *path, const int32_t *ids, size_t n, const gs
         file[TOKENS_HEADER + 2 * i] = (unsigned char)ids[i];
         file[TOKENS_HEADER + 2 * i + 1] = (unsigned char)(ids[i] >> 8);
     }
-    const int code = tokenize_write(path, file, bytes);
+    const int code = cli_save(path, file, bytes);
     free(file);
     return code;
 }
@@ -43,16 +43,17 @@ static int encode_files(int32_t **ids, size_t *n, sums *s, gs_tokenizer *t, int 
 {
     int code = CLI_GO;
     for (int i = 0; i < argc && code == CLI_GO; i++) {
-        gs_text text = {0};
-        char *bytes = use_read_file(argv[i], TOKENIZE_TEXT, &text.length);
-        if (!bytes)
+        gs_error error = {0};
+        size_t length = 0;
+        char *text = use_read_file(argv[i], TOKENIZE_TEXT, &length);
+        if (!text)
             return CLI_BAD;
-        text.bytes = bytes;
         const double start = gs_clock();
-        code = tokenize_text(ids, n, t, &text, argv[i]);
+        if (use_encode(ids, n, t, text, length, &error) != GS_OK)
+            code = cli_fail("%.120s: %s", argv[i], error.text);
         s->seconds += gs_clock() - start;
-        s->bytes += text.length;
-        free(bytes);
+        s->bytes += length;
+        free(text);
         if (code == CLI_GO && argc > 1 && gs_tokenizer_end(t) >= 0)
             (*ids)[(*n)++] = gs_tokenizer_end(t);
     }
@@ -210,7 +211,7 @@ int tokenize_decode(int argc, char **argv)
     if (to)
         cli_text_end(to, &text);
     if (code == CLI_GO && path)
-        code = tokenize_write(path, text, size);
+        code = cli_save(path, text, size);
     free(text);
     gs_tokenizer_free(t);
     return code == CLI_GO ? CLI_DONE : code;

@@ -17,8 +17,5 @@ static const size_t TOKENIZE_TEXT = INT32_MAX; /* bytes of a file, at most */
 
 /* CLI_GO, or the exit code after an error. */
 int tokenize_open(gs_tokenizer **out, const char *path);
-int tokenize_write(const char *path, const void *bytes, size_t n);
-/* Appends the tokens of a text to ids[*n], which grows. */
-int tokenize_text(int32_t **ids, size_t *n, gs_tokenizer *t, const gs_text *text, const char *name);
 
 #endif

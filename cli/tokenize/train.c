@@ -8,25 +8,11 @@
 
 static int write_files(const char *folder, const gs_tokenizer *t)
 {
-    static const struct {
-        const char *name;
-        gs_tokenizer_file file;
-    } files[] = {{"vocab.json", GS_VOCAB_JSON},
-                 {"merges.txt", GS_MERGES_TXT},
-                 {"tokenizer.json", GS_TOKENIZER_JSON}};
-    char path[4096];
-    if (strlen(folder) + 32 > sizeof path)
+    if (strlen(folder) + 32 > 4096)
         return cli_fail("--out: %.120s...: the path is too long", folder);
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return cli_fail("--out: %.120s cannot be made: %s", folder, strerror(errno));
-    int code = CLI_GO;
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && code == CLI_GO; i++) {
-        char *text = train_tokenizer_file(t, files[i].file);
-        snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
-        code = tokenize_write(path, text, strlen(text));
-        free(text);
-    }
-    return code;
+    return train_tokenizer_write(folder, t);
 }
 
 static void show(const gs_tokenizer *t, uint64_t asked, const gs_text *texts, size_t n,

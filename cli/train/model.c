@@ -77,6 +77,17 @@ bool train_ranges(gs_range_rule *rule, float *percentile, const char *text)
     return *percentile > 0;
 }
 
+bool train_check_ranges(const char *text)
+{
+    gs_range_rule rule;
+    float percentile;
+    if (train_ranges(&rule, &percentile, text))
+        return true;
+    cli_fail("--ranges is ema, max or percentile:P with P above 0 and at most 100, not '%.60s'",
+             text);
+    return false;
+}
+
 static gs_status make_mlp(gs_model **out, gs_context *ctx, const gs_data_info *data,
                           const train_options *o)
 {

@@ -137,8 +137,7 @@ static const cli_option output_rows[] = {
      CLI_STRING(&O->report)},
     {"checkpoint", "DIR",
      "where checkpoints go; not given: a new folder runs/NAME-DATE, with log and report unless "
-     "they "
-     "are named",
+     "they are named",
      CLI_STRING(&O->checkpoint)},
     {"checkpoint-every", "N", "steps; 0: at the end only; not given: with every validation",
      CLI_UNSIGNED(&O->checkpoint_every), .max = 1e12},
@@ -309,12 +308,8 @@ int train_check(const train_options *o)
     if (o->mode > 0 && (mode == GS_O0) != (o->precision == TRAIN_FP32))
         return cli_fail("--mode O%d is %s: it does not go with --precision %s", (int)mode,
                         mode == GS_O0 ? "all fp32" : "mixed precision", precisions[o->precision]);
-    gs_range_rule rule;
-    float percentile;
-    if (!train_ranges(&rule, &percentile, o->ranges))
-        return cli_fail("--ranges is ema, max or percentile:P with P above 0 and at most 100, not "
-                        "'%.60s'",
-                        o->ranges);
+    if (!train_check_ranges(o->ranges))
+        return CLI_BAD;
     if (o->steps != CLI_AUTO && !isnan(o->epochs))
         return cli_fail("--steps and --epochs exclude one another");
     if (o->no_save && o->checkpoint)

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file)
+/* A file of a tokenizer as text, to be freed. */
+static char *text_of(const gs_tokenizer *tokenizer, gs_tokenizer_file file)
 {
     size_t n = 0;
     gs_error error = {0};
@@ -18,6 +19,25 @@ char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file
     text[0] = 0;
     gs_tokenizer_text(text, n + 1, NULL, tokenizer, file, &error);
     return text;
+}
+
+int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer)
+{
+    static const struct {
+        const char *name;
+        gs_tokenizer_file file;
+    } files[] = {{"vocab.json", GS_VOCAB_JSON},
+                 {"merges.txt", GS_MERGES_TXT},
+                 {"tokenizer.json", GS_TOKENIZER_JSON}};
+    char path[4096];
+    int code = CLI_GO;
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && code == CLI_GO; i++) {
+        char *text = text_of(tokenizer, files[i].file);
+        snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
+        code = cli_save(path, text, strlen(text));
+        free(text);
+    }
+    return code;
 }
 
 static bool is_folder(const char *path)
@@ -39,7 +59,7 @@ static int of_files(char **text, const char *option, const char *path)
     const gs_status status = gs_tokenizer_open(&tokenizer, path, NULL, &error);
     if (status != GS_OK)
         return cli_fail("%s: %s", option, error.text);
-    *text = train_tokenizer_file(tokenizer, GS_TOKENIZER_JSON);
+    *text = text_of(tokenizer, GS_TOKENIZER_JSON);
     gs_tokenizer_free(tokenizer);
     return CLI_GO;
 }

@@ -110,8 +110,10 @@ void train_resume_changes(char *text, size_t size);
 /* The text of a tokenizer.json in *text, to be freed; NULL: bytes. From the checkpoint of a run
  * that goes on, or else --tokenizer, or what --init has. */
 int train_tokenizer(char **text, const train_options *o, const char *checkpoint);
-/* A file of a tokenizer as text, to be freed. */
-char *train_tokenizer_file(const gs_tokenizer *tokenizer, gs_tokenizer_file file);
+/* Writes tokenizer.json, vocab.json and merges.txt: for Hugging Face's AutoTokenizer, and for
+ * programs of GPT-2's time. The folder has at most 4064 bytes. CLI_GO, or the exit code after an
+ * error. */
+int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer);
 /* The file of the weights: of a folder its model.safetensors. False: the path is too long. */
 bool train_init_path(char path[4096], const char *init);
 
@@ -142,8 +144,10 @@ int train_check_parts(const train_options *o);
 bool train_augment(gs_augment *out, const char *list);
 /* Of --quantize. */
 gs_quantize train_quantize(const train_options *o);
-/* Of --ranges, "ema", "max" or "percentile:99.9"; NULL: ema. False: it is none of these. */
+/* Of --ranges, "ema", "max" or "percentile:99.9"; NULL: ema. False: it is none of these, of which
+ * train_check_ranges has told. */
 bool train_ranges(gs_range_rule *rule, float *percentile, const char *text);
+bool train_check_ranges(const char *text);
 /* The sizes of --hidden and what is around them. -1: it is no list of sizes. */
 int train_mlp_sizes(size_t *sizes, size_t room, const gs_data_info *data, const char *hidden);
 

@@ -219,7 +219,7 @@ void use_print(const char *text, size_t n)
 
 /* ---- answers ---- */
 
-float use_logit(const gs_value *v, size_t i)
+static float logit(const gs_value *v, size_t i)
 {
     const uint16_t half = v->dtype == GS_F32 ? 0 : ((const uint16_t *)v->data)[i];
     return v->dtype == GS_F32    ? ((const float *)v->data)[i]
@@ -231,9 +231,9 @@ size_t use_answer(const gs_value *logits, size_t row)
 {
     const size_t classes = logits->shape[logits->rank - 1];
     size_t best = 0;
-    float most = use_logit(logits, row * classes);
+    float most = logit(logits, row * classes);
     for (size_t c = 1; c < classes; c++) {
-        const float x = use_logit(logits, row * classes + c);
+        const float x = logit(logits, row * classes + c);
         if (x > most) {
             most = x;
             best = c;
@@ -245,10 +245,10 @@ size_t use_answer(const gs_value *logits, size_t row)
 void use_softmax(double *p, const gs_value *logits, size_t row)
 {
     const size_t classes = logits->shape[logits->rank - 1];
-    const double top = (double)use_logit(logits, row * classes + use_answer(logits, row));
+    const double top = (double)logit(logits, row * classes + use_answer(logits, row));
     double sum = 0;
     for (size_t c = 0; c < classes; c++)
-        sum += p[c] = exp((double)use_logit(logits, row * classes + c) - top);
+        sum += p[c] = exp((double)logit(logits, row * classes + c) - top);
     for (size_t c = 0; c < classes; c++)
         p[c] /= sum;
 }
@@ -266,23 +266,34 @@ int use_check_text(const use_model *u)
     return CLI_GO;
 }
 
+gs_status use_encode(int32_t **ids, size_t *n, gs_tokenizer *t, const char *text, size_t length,
+                     gs_error *error)
+{
+    size_t room = length + 1, more = 0;
+    for (;;) {
+        *ids = cli_resize(*ids, (*n + room + 1) * sizeof **ids);
+        const gs_status status =
+            gs_tokenizer_encode(*ids + *n, room, &more, t, text, length, error);
+        if (status == GS_OK)
+            *n += more;
+        if (status != GS_ESIZE || more <= room)
+            return status;
+        room = more;
+    }
+}
+
 int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n)
 {
-    size_t room = length + 1;
-    int32_t *ids = cli_resize(NULL, room * sizeof *ids);
+    int32_t *ids = NULL;
     gs_error error = {0};
+    *n = 0;
     if (!u->tokenizer) {
-        for (size_t i = 0; i < length; i++)
-            ids[i] = (unsigned char)text[i];
-        *n = length;
+        ids = cli_resize(NULL, (length + 1) * sizeof *ids);
+        for (; *n < length; ++*n)
+            ids[*n] = (unsigned char)text[*n];
         return ids;
     }
-    gs_status status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
-    if (status == GS_ESIZE && *n > room) {
-        room = *n;
-        ids = cli_resize(ids, room * sizeof *ids);
-        status = gs_tokenizer_encode(ids, room, n, u->tokenizer, text, length, &error);
-    }
+    const gs_status status = use_encode(&ids, n, u->tokenizer, text, length, &error);
     if (status == GS_OK)
         return ids;
     free(ids);

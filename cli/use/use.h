@@ -65,7 +65,6 @@ void use_print(const char *text, size_t n);
 
 /* ---- answers ---- */
 
-float use_logit(const gs_value *logits, size_t i);
 /* The largest logit of a row, the first of equals: what training counts as the answer. */
 size_t use_answer(const gs_value *logits, size_t row);
 /* p[classes] of a row: softmax in f64. */
@@ -75,6 +74,9 @@ void use_softmax(double *p, const gs_value *logits, size_t row);
 
 /* Whether text can be made tokens for this model; else an error was printed. */
 int use_check_text(const use_model *u);
+/* Appends the tokens of a text to ids[*n], which grows, and has room for one more. */
+gs_status use_encode(int32_t **ids, size_t *n, gs_tokenizer *t, const char *text, size_t length,
+                     gs_error *error);
 /* ids[*n], to be freed. NULL: an error was printed. */
 int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n);
 /* The bytes of a token, *n of them. */

@@ -16,7 +16,7 @@ typedef struct header {
     uint64_t key, bytes, data;
 } header;
 
-static uint64_t hash(const void *data, size_t bytes)
+uint64_t gsi_cache_hash(const void *data, size_t bytes)
 {
     uint64_t h = UINT64_C(0xCBF29CE484222325);
     for (size_t i = 0; i < bytes; i++)
@@ -27,7 +27,7 @@ static uint64_t hash(const void *data, size_t bytes)
 static bool path_of(char *path, size_t size, const char *folder, const char *key, const char *end)
 {
     const int n = snprintf(path, size, "%s/gradscale-%016llx.bin%s", folder,
-                           (unsigned long long)hash(key, strlen(key)), end);
+                           (unsigned long long)gsi_cache_hash(key, strlen(key)), end);
     return n > 0 && (size_t)n < size;
 }
 
@@ -42,10 +42,10 @@ char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *
         return NULL;
     char *data = NULL;
     if (fread(&h, sizeof h, 1, f) == 1 && memcmp(h.magic, "gsdcache", 8) == 0 &&
-        h.key == hash(key, strlen(key)) && h.bytes > 0 && h.bytes <= MOST)
+        h.key == gsi_cache_hash(key, strlen(key)) && h.bytes > 0 && h.bytes <= MOST)
         data = gsi_device_new(d, (size_t)h.bytes + 1);
     if (data && (fread(data, 1, (size_t)h.bytes, f) != h.bytes || getc(f) != EOF ||
-                 hash(data, (size_t)h.bytes) != h.data)) {
+                 gsi_cache_hash(data, (size_t)h.bytes) != h.data)) {
         gsi_free(&d->heap, data);
         data = NULL;
     }
@@ -58,7 +58,7 @@ char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *
 void gsi_cache_store(const char *folder, const char *key, const void *data, size_t bytes)
 {
     char path[4096], temporary[4096], end[32];
-    header h = {"", hash(key, strlen(key)), bytes, hash(data, bytes)};
+    header h = {"", gsi_cache_hash(key, strlen(key)), bytes, gsi_cache_hash(data, bytes)};
     snprintf(end, sizeof end, ".%ld.tmp", (long)getpid());
     if (!folder || bytes == 0 || bytes > MOST || !path_of(path, sizeof path, folder, key, "") ||
         !path_of(temporary, sizeof temporary, folder, key, end))

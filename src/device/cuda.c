@@ -260,10 +260,8 @@ static char *find_ptx(gs_device *d, const gs_device_config *config, gs_error *er
     if (!open_rtc(&rtc, config->rtc, error))
         return NULL;
     rtc.Version(&major, &minor);
-    uint64_t h = UINT64_C(0xCBF29CE484222325);
-    for (const char *s = gsi_device_source; *s; s++)
-        h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001B3);
-    snprintf(key, sizeof key, "nvrtc %d.%d %016llx", major, minor, (unsigned long long)h);
+    snprintf(key, sizeof key, "nvrtc %d.%d %016llx", major, minor,
+             (unsigned long long)gsi_cache_hash(gsi_device_source, strlen(gsi_device_source)));
     char *ptx = gsi_cache_load(d, config->cache, key, &bytes);
     snprintf(info->kernels, sizeof info->kernels, ptx ? "cache" : "NVRTC");
     if (!ptx && (ptx = compile(d, &rtc, error)))

@@ -129,15 +129,11 @@ void *gsi_library_open(const char *name, const gsi_symbol *symbols, size_t n, gs
 
 /* ---- cache.c ---- */
 
+/* FNV-1a. */
+uint64_t gsi_cache_hash(const void *data, size_t bytes);
 /* Compiled kernels by key: the caller's folder, a file each. A file that is damaged or of another
  * key is none. load: of d's heap, with a 0 behind; NULL: there is none. store fails silently. */
 char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes);
 void gsi_cache_store(const char *folder, const char *key, const void *data, size_t bytes);
-
-/* ---- plan.c ---- */
-
-/* Rows of settings from `applied` on. */
-gs_status gsi_plan_rows(gs_device_plan *plan, uint64_t applied, double lr, void *queue,
-                        gs_error *error);
 
 #endif

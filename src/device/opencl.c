@@ -203,14 +203,6 @@ static void keep_binary(gs_device *d, const char *folder, const char *key)
     gsi_free(&d->heap, binary);
 }
 
-static uint64_t hash(const char *text)
-{
-    uint64_t h = UINT64_C(0xCBF29CE484222325);
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001B3);
-    return h;
-}
-
 static gs_status make_program(gs_device *d, const gs_device_config *config, gs_error *error)
 {
     opencl *o = d->own;
@@ -220,7 +212,7 @@ static gs_status make_program(gs_device *d, const gs_device_config *config, gs_e
     size_t bytes = 0;
     cl_int code, loaded = 0;
     snprintf(key, sizeof key, "opencl %s %s %s %016llx", info->name, info->driver, options,
-             (unsigned long long)hash(source));
+             (unsigned long long)gsi_cache_hash(source, strlen(source)));
     unsigned char *binary = (unsigned char *)gsi_cache_load(d, config->cache, key, &bytes);
     if (binary) {
         const unsigned char *const_binary = binary;

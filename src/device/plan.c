@@ -230,8 +230,9 @@ static gs_status zeros(gs_device_plan *p, gsi_device_argument which, size_t byte
     return status;
 }
 
-gs_status gsi_plan_rows(gs_device_plan *p, uint64_t applied, double lr, void *queue,
-                        gs_error *error)
+/* Rows of settings from `applied` on. */
+static gs_status set_rows(gs_device_plan *p, uint64_t applied, double lr, void *queue,
+                          gs_error *error)
 {
     const gs_optim_config *c = &p->optim;
     gs_device *d = p->device;
@@ -377,7 +378,7 @@ static gs_status fill(gs_device_plan *p, const gs_device_weight *list,
     if (status == GS_OK)
         status = set_tensors(p, list, config->unscale == GS_UNSCALE_TO_F32, error);
     if (status == GS_OK)
-        status = gsi_plan_rows(p, 0, c->lr, NULL, error);
+        status = set_rows(p, 0, c->lr, NULL, error);
     if (status == GS_OK)
         status = p->device->backend->pin(p->device, (void **)&p->arrived,
                                          GSD_REPORTS * sizeof *p->arrived, error);
@@ -515,7 +516,7 @@ gs_status gs_device_load(gs_device_plan *p, const gs_scaler *scaler, const gs_op
     const double headroom = p->settings.headroom;
     p->settings.headroom =
         scaler->policy == GS_POLICY_HEADROOM ? gsi_half_max(scaler) / exp2(scaler->tune[0]) : 0;
-    status = gsi_plan_rows(p, state->applied, c.lr, queue, error); /* may lack memory: first */
+    status = set_rows(p, state->applied, c.lr, queue, error); /* may lack memory: first */
     if (status != GS_OK) {
         p->settings.headroom = headroom;
         return status;

@@ -155,6 +155,16 @@ size_t gsi_attention_width(gs_tape *t, gs_value *in[3], size_t heads, size_t kv_
 
 /* ---- quantisation ---- */
 
+/* gs_fake_quant of what has been checked. */
+gs_value *gsi_fake_quant(gs_tape *tape, gs_value *x, const gsi_quant *how);
+
+/* Where the range of what is multiplied by the weight lies; NULL: it has none. */
+float *gsi_range_of(const gs_tape *t, const gs_weight *w);
+/* The largest magnitude of x[n], as bits; GSI_F32_INF: not all is finite. */
+uint32_t gsi_range_amax(const gs_tape *t, gsi_in x, size_t n);
+/* Moves the range by what is in x[n], all of it finite. */
+void gsi_range_move(gs_tape *t, float *range, gsi_in x, size_t n, float amax);
+
 /* The operands of a product as integers. */
 typedef struct gsi_quantized {
     bool on;             /* false: the product is one of floats */
@@ -174,15 +184,9 @@ void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g)
 
 /* ---- backward ---- */
 
-/* Where to put d(v): data = beta * data + ..., beta 0 or 1. false: nowhere. */
-typedef struct gsi_target {
-    void *data;
-    float beta;
-} gsi_target;
-bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out);
-
-/* The same for kernels that cannot accumulate: they write to `out`, which is d(v) itself or a
- * staging buffer that `end` accumulates into d(v). Works for weights too, staged in f32. */
+/* Where kernels that cannot accumulate put d(v): they write to `out`, which is d(v) itself or a
+ * staging buffer that `end` accumulates into d(v). Works for weights too, staged in f32. `begin` is
+ * false: nowhere. */
 typedef struct gsi_stage {
     gsi_out out;
     struct gsi_buffer *buffer; /* NULL: out is d(v) */

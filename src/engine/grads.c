@@ -68,12 +68,18 @@ void gsi_promote(gs_tape *t, gs_value *v)
     set_buffer(v, b);
 }
 
-bool gsi_target_of(gs_tape *t, gs_value *v, gsi_target *out)
+/* Where to put d(v): data = beta * data + ..., beta 0 or 1. false: nowhere. */
+typedef struct target {
+    void *data;
+    float beta;
+} target;
+
+static bool target_of(gs_tape *t, gs_value *v, target *out)
 {
     if (!v || !v->needs_grad || v->weight || t->error.status != GS_OK)
         return false;
     const struct gsi_buffer *old = gsi_node_of(v)->buffer;
-    *out = (gsi_target){old ? old->data : NULL, 1};
+    *out = (target){old ? old->data : NULL, 1};
     if (old && old->users == 1)
         return true;
     struct gsi_buffer *b = new_buffer(t, bytes_of(v));
@@ -217,7 +223,7 @@ static void add_to_weight(gs_tape *t, const gs_weight *w, const void *d, gs_dtyp
 void gsi_accumulate(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
 {
     const gsi_in src = {d, dtype};
-    gsi_target to;
+    target to;
     if (!v->needs_grad || t->error.status != GS_OK)
         return;
     if (v->weight && dtype == GS_F32 && gsi_rounds_wgrad(t, v)) {
@@ -229,7 +235,7 @@ void gsi_accumulate(gs_tape *t, gs_value *v, const void *d, gs_dtype dtype)
         drop_buffer(t, b);
     } else if (v->weight) {
         add_to_weight(t, v->weight, d, dtype, v->count);
-    } else if (gsi_target_of(t, v, &to)) {
+    } else if (target_of(t, v, &to)) {
         (to.beta == 0 ? gsi_copy_array : gsi_add_arrays)(t, (gsi_out){to.data, v->dtype, NULL}, src,
                                                          v->count);
     }
@@ -258,11 +264,11 @@ void gsi_grad_product(gs_tape *t, gs_value *v, gs_gemm *g)
         rounded_product(t, v, g);
         return;
     }
-    gsi_target to = {0};
+    target to = {0};
     if (w) {
-        to = (gsi_target){w->grad, gsi_take_fresh(t, w) ? 0 : 1};
+        to = (target){w->grad, gsi_take_fresh(t, w) ? 0 : 1};
         g->c.dtype = w->grad_dtype;
-    } else if (!gsi_target_of(t, v, &to))
+    } else if (!target_of(t, v, &to))
         return;
     g->c.data = to.data;
     g->beta = to.beta;

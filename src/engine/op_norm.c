@@ -1,60 +1,60 @@
-/* layernorm: over the last axis. Statistics and arithmetic are f32 whatever is stored. */
+/* layernorm and rmsnorm: over the last axis. Arithmetic is f32 whatever is stored.
+ *
+ * rmsnorm (Zhang and Sennrich 2019) is layernorm without a mean and without beta: both are NULL. */
 #include "engine/engine.h"
 
 #include <string.h>
 
-static const float eps = 1e-5f; /* PyTorch's and GPT-2's */
+static const float eps = 1e-5f; /* that of PyTorch, of GPT-2 and of Llama 2 and 3 */
 
-typedef struct layernorm_op {
+typedef struct norm_op {
     gsi_op op;
     float *mean, *rstd; /* [rows] */
-} layernorm_op;
+} norm_op;
 
 typedef struct norm_loop {
     const gsi_rows *k;
     gsi_out y; /* or dx */
     gsi_in x, dy, gamma, beta;
     float *mean, *rstd;
-    float *parts; /* backward: [chunks][2][cols], d(gamma) and d(beta) */
-    size_t cols, per_chunk;
+    float *parts; /* backward: [chunks][width], d(gamma), then d(beta) if there is one */
+    size_t cols, width, per_chunk;
 } norm_loop;
 
 static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
 {
     const norm_loop *l = arg;
     const size_t at = first * l->cols;
+    const gsi_out y = gsi_out_at(l->y, at);
+    const gsi_in x = gsi_in_at(l->x, at);
+    float *rstd = l->rstd + first;
     (void)counts;
-    return l->k->layernorm(gsi_out_at(l->y, at), l->mean + first, l->rstd + first,
-                           gsi_in_at(l->x, at), l->gamma, l->beta, count, l->cols, eps);
+    if (!l->mean)
+        return l->k->rmsnorm(y, rstd, x, l->gamma, count, l->cols, eps);
+    return l->k->layernorm(y, l->mean + first, rstd, x, l->gamma, l->beta, count, l->cols, eps);
 }
 
-gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
+/* The shapes have been checked. */
+static gs_value *norm(gs_tape *tape, gs_op kind, gs_value *x, gs_value *gamma, gs_value *beta)
 {
-    char sx[96], sg[96], sb[96];
-    if (!gsi_readable(tape, GS_OP_layernorm, x) || !gsi_readable(tape, GS_OP_layernorm, gamma) ||
-        !gsi_readable(tape, GS_OP_layernorm, beta))
-        return &tape->poison.value;
-    const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
-    if (cols == 0 || gamma->rank != 1 || gamma->count != cols || beta->rank != 1 ||
-        beta->count != cols)
-        return gs_tape_fail(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
-                            gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
-    const size_t rows = x->count / cols;
-    gs_value *y = gsi_value(tape, gsi_result_type(tape, GS_OP_layernorm, x->dtype, x->dtype),
-                            x->rank, x->shape);
-    float *mean = gsi_step_new(tape, 2 * rows, sizeof *mean);
-    if (gsi_poisoned(y) || !mean)
+    const size_t cols = gamma->count, rows = x->count / cols;
+    gs_value *y =
+        gsi_value(tape, gsi_result_type(tape, kind, x->dtype, x->dtype), x->rank, x->shape);
+    float *rstd = gsi_step_new(tape, (beta ? 2 : 1) * rows, sizeof *rstd);
+    if (gsi_poisoned(y) || !rstd)
         return &tape->poison.value;
     norm_loop l = {.k = tape->rows,
                    .y = gsi_out_of(y),
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
-                   .beta = gsi_data(beta),
-                   .mean = mean,
-                   .rstd = mean + rows,
+                   .rstd = rstd,
                    .cols = cols};
+    if (beta) {
+        l.beta = gsi_data(beta);
+        l.mean = rstd + rows;
+    }
     gsi_over_rows(tape, rows, cols, forward_chunk, &l, false);
-    layernorm_op *op = gsi_record(tape, GS_OP_layernorm, sizeof *op, y, x, gamma, beta);
+    norm_op *op = gsi_record(tape, kind, sizeof *op, y, x, gamma, beta);
     if (op) {
         op->mean = l.mean;
         op->rstd = l.rstd;
@@ -64,27 +64,57 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     return y;
 }
 
+static bool is_row(const gs_value *v, size_t cols) { return v->rank == 1 && v->count == cols; }
+
+gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
+{
+    char sx[96], sg[96], sb[96];
+    if (!gsi_readable(tape, GS_OP_layernorm, x) || !gsi_readable(tape, GS_OP_layernorm, gamma) ||
+        !gsi_readable(tape, GS_OP_layernorm, beta))
+        return &tape->poison.value;
+    const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
+    if (cols == 0 || !is_row(gamma, cols) || !is_row(beta, cols))
+        return gs_tape_fail(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
+                            gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
+    return norm(tape, GS_OP_layernorm, x, gamma, beta);
+}
+
+gs_value *gs_rmsnorm(gs_tape *tape, gs_value *x, gs_value *gamma)
+{
+    char sx[96], sg[96];
+    if (!gsi_readable(tape, GS_OP_rmsnorm, x) || !gsi_readable(tape, GS_OP_rmsnorm, gamma))
+        return &tape->poison.value;
+    const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;
+    if (cols == 0 || !is_row(gamma, cols))
+        return gs_tape_fail(tape, GS_ESIZE, "rmsnorm: x is %s and gamma is %s", gsi_shape(sx, x),
+                            gsi_shape(sg, gamma));
+    return norm(tape, GS_OP_rmsnorm, x, gamma, NULL);
+}
+
 static uint32_t backward_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
 {
     const norm_loop *l = arg;
     const size_t at = first * l->cols;
-    float *part = l->parts + first / l->per_chunk * 2 * l->cols;
+    const gsi_in dy = gsi_in_at(l->dy, at), x = gsi_in_at(l->x, at);
+    const float *rstd = l->rstd + first;
+    float *dgamma = l->parts + first / l->per_chunk * l->width;
     gsi_out dx = gsi_out_at(l->y, at);
     dx.counts = counts;
-    memset(part, 0, 2 * l->cols * sizeof *part);
-    return l->k->layernorm_backward(dx, part, part + l->cols, gsi_in_at(l->dy, at),
-                                    gsi_in_at(l->x, at), l->mean + first, l->rstd + first, l->gamma,
-                                    count, l->cols);
+    memset(dgamma, 0, l->width * sizeof *dgamma);
+    if (!l->mean)
+        return l->k->rmsnorm_backward(dx, dgamma, dy, x, rstd, l->gamma, count, l->cols);
+    return l->k->layernorm_backward(dx, dgamma, dgamma + l->cols, dy, x, l->mean + first, rstd,
+                                    l->gamma, count, l->cols);
 }
 
-void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
+static void norm_backward(gs_tape *t, gsi_op *record)
 {
-    const layernorm_op *op = (const layernorm_op *)record;
+    const norm_op *op = (const norm_op *)record;
     gs_value *y = record->out, *x = record->in[0], *gamma = record->in[1], *beta = record->in[2];
     const size_t cols = gamma->count, rows = x->count / cols, per_chunk = gsi_chunk_rows(cols);
-    const size_t chunks = gsi_ceil_div(rows, per_chunk);
+    const size_t chunks = gsi_ceil_div(rows, per_chunk), width = (beta ? 2 : 1) * cols;
     gsi_stage to = {{NULL, x->dtype, NULL}, NULL};
-    float *parts = gsi_step_new(t, (2 * chunks + 2) * cols, sizeof *parts);
+    float *parts = gsi_step_new(t, (chunks + 1) * width, sizeof *parts);
     void *unused = NULL; /* dx is computed even where nobody needs it: the first layer's norm */
     if (!gsi_stage_begin(t, x, &to))
         to.out.data = unused = gsi_step_new(t, x->count, gsi_size_of(x->dtype));
@@ -99,13 +129,17 @@ void gsi_layernorm_backward(gs_tape *t, gsi_op *record)
                    .rstd = op->rstd,
                    .parts = parts,
                    .cols = cols,
+                   .width = width,
                    .per_chunk = per_chunk};
     gsi_over_rows(t, rows, cols, backward_chunk, &l, !unused && x->dtype != GS_F32);
-    float *sums = parts + 2 * chunks * cols; /* [2][cols] */
-    t->rows->colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, 2 * cols,
-                    2 * cols);
+    float *sums = parts + chunks * width;
+    t->rows->colsum(sums, (gsi_in){parts, GS_F32}, (gsi_in){NULL, GS_F32}, chunks, width, width);
     if (!unused)
         gsi_stage_end(t, x, &to);
     gsi_accumulate(t, gamma, sums, GS_F32);
-    gsi_accumulate(t, beta, sums + cols, GS_F32);
+    if (beta)
+        gsi_accumulate(t, beta, sums + cols, GS_F32);
 }
+
+void gsi_layernorm_backward(gs_tape *t, gsi_op *op) { norm_backward(t, op); }
+void gsi_rmsnorm_backward(gs_tape *t, gsi_op *op) { norm_backward(t, op); }

@@ -1,4 +1,4 @@
-/* Quantisation: integers in place of numbers, with straight-through gradients.
+/* Quantised products: integers in place of both operands.
  *
  * (1) What a quantised product is, follows from integers alone: exact sums of products of codes,
  *     then rows->requantize. So INT8 arithmetic and floats give the same bits: doc/quantize.md.
@@ -9,189 +9,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* ---- fake quantisation ---- */
-
-typedef struct quant_op {
-    gsi_op op;
-    gsi_quant how;
-} quant_op;
-
-typedef struct quant_loop {
-    const gsi_rows *k;
-    gsi_out y;
-    gsi_in x, dy; /* dy without data: forward */
-    const gsi_quant *how;
-} quant_loop;
-
-static uint32_t quant_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
-{
-    const quant_loop *l = arg;
-    gsi_out y = gsi_out_at(l->y, first);
-    const gsi_in x = gsi_in_at(l->x, first);
-    y.counts = counts;
-    if (!l->dy.data)
-        return l->k->fake_quant(y, x, count, l->how);
-    return l->k->fake_quant_backward(y, gsi_in_at(l->dy, first), x, count, l->how);
-}
-
-static gs_value *fake_quant(gs_tape *tape, gs_value *x, const gsi_quant *how)
-{
-    gs_value *y = gsi_value(tape, x->dtype, x->rank, x->shape);
-    if (gsi_poisoned(y))
-        return y;
-    quant_loop l = {tape->rows, gsi_out_of(y), gsi_data(x), {NULL, x->dtype}, how};
-    gsi_over_rows(tape, x->count, 1, quant_chunk, &l, false);
-    quant_op *op = gsi_record(tape, GS_OP_fake_quant, sizeof *op, y, x, NULL, NULL);
-    if (op) {
-        op->how = *how;
-        gsi_keep(x);
-    }
-    return y;
-}
-
-gs_value *gs_fake_quant(gs_tape *tape, gs_value *x, float amax, int bits, int is_unsigned,
-                        int narrow)
-{
-    if (!gsi_readable(tape, GS_OP_fake_quant, x))
-        return &tape->poison.value;
-    if (!(amax >= 0) || isinf(amax) || bits < 2 || bits > 16)
-        return gs_tape_fail(tape, GS_ERANGE, "fake_quant: amax is %g and bits are %d", (double)amax,
-                            bits);
-    const uint64_t env = gsi_fpenv_enter();
-    const gsi_quant how = gsi_quant_of(amax, bits, is_unsigned, narrow);
-    gsi_fpenv_leave(env);
-    return fake_quant(tape, x, &how);
-}
-
-void gsi_fake_quant_backward(gs_tape *t, gsi_op *record)
-{
-    const quant_op *op = (const quant_op *)record;
-    gs_value *x = record->in[0];
-    gsi_stage to;
-    if (!gsi_stage_begin(t, x, &to))
-        return;
-    quant_loop l = {t->rows, to.out, gsi_data(x), gsi_grad(record->out), &op->how};
-    gsi_over_rows(t, x->count, 1, quant_chunk, &l, x->dtype != GS_F32);
-    gsi_stage_end(t, x, &to);
-}
-
-/* ---- ranges ---- */
-
-enum { PARTS = 32, COARSE = 1 << 11, FINE = 1 << 8 }; /* magnitudes by 8 + 3 bits, then 8 more */
-
-typedef struct range_loop {
-    const gs_context *ctx;
-    gsi_in x;
-    size_t n;
-    uint32_t tops[PARTS];
-    uint32_t *counts; /* [PARTS][COARSE] */
-    uint32_t within;  /* the coarse bin that is looked into; COARSE: all of them are counted */
-} range_loop;
-
-static void part_of(const range_loop *l, size_t part, size_t *first, size_t *count)
-{
-    const size_t each = gsi_ceil_div(gsi_ceil_div(l->n, PARTS), GSI_BLOCK) * GSI_BLOCK;
-    *first = gsi_min_size(part * each, l->n);
-    *count = gsi_min_size(each, l->n - *first);
-}
-
-static void amax_part(void *arg, size_t part)
-{
-    range_loop *const l = arg;
-    size_t first, count;
-    part_of(l, part, &first, &count);
-    l->tops[part] = l->ctx->kernels.pass.check[l->x.type](gsi_in_at(l->x, first).data, count);
-}
-
-/* The largest magnitude, as bits; GSI_F32_INF: not all is finite. */
-static uint32_t amax_of(range_loop *l)
-{
-    uint32_t top = 0;
-    l->ctx->parallel.run(l->ctx->parallel.user, PARTS, amax_part, l);
-    for (int i = 0; i < PARTS; i++)
-        top = l->tops[i] > top ? l->tops[i] : top;
-    return top;
-}
-
-static void count_part(void *arg, size_t part)
-{
-    const range_loop *l = arg;
-    uint32_t *counts = l->counts + part * COARSE;
-    size_t first, count;
-    part_of(l, part, &first, &count);
-    memset(counts, 0, COARSE * sizeof *counts);
-    for (size_t i = first; i < first + count; i++) {
-        const uint32_t mag = gsi_magnitude(gsi_element(l->x.data, l->x.type, i));
-        if (l->within == COARSE)
-            counts[mag >> 20]++;
-        else if (mag >> 20 == l->within)
-            counts[mag >> 12 & (FINE - 1)]++;
-    }
-}
-
-/* The first of `bins` bins with which *rank elements are reached; *rank loses those before it. */
-static uint32_t find_bin(range_loop *l, uint32_t bins, uint64_t *rank)
-{
-    l->ctx->parallel.run(l->ctx->parallel.user, PARTS, count_part, l);
-    for (uint32_t bin = 0; bin < bins; bin++) {
-        uint64_t here = 0;
-        for (int part = 0; part < PARTS; part++)
-            here += l->counts[(size_t)part * COARSE + bin];
-        if (here >= *rank)
-            return bin;
-        *rank -= here;
-    }
-    return bins - 1;
-}
-
-/* The magnitude up to which so many percent of the elements are, to 2^-11 of itself. Counts are
- * integers: no order matters. */
-static float percentile_of(range_loop *l, float percent)
-{
-    uint64_t rank = (uint64_t)((double)percent / 100 * (double)l->n + 0.5);
-    rank += rank == 0;
-    l->within = COARSE;
-    const uint32_t coarse = find_bin(l, COARSE, &rank);
-    l->within = coarse;
-    const uint32_t fine = find_bin(l, FINE, &rank);
-    return gsi_float(coarse << 20 | fine << 12 | 0xFFF);
-}
-
-/* Moves the range by what is in x. */
-static void move_range(gs_tape *t, range_loop *l, float *range, float amax)
-{
-    const float momentum = 0.1f; /* batchnorm's */
-    float seen = amax;
-    const gsi_mark mark = gsi_arena_mark(&t->ctx->scratch);
-    if (t->config.range_rule == GS_RANGE_PERCENTILE && l->n > 0) {
-        l->counts = gsi_arena_new(&t->ctx->scratch, PARTS * COARSE, sizeof *l->counts);
-        if (!l->counts) {
-            gs_tape_fail(t, GS_ENOMEM, "no memory for the histogram of a range");
-            return;
-        }
-        seen = percentile_of(l, t->config.percentile);
-        seen = seen < amax ? seen : amax;
-        gsi_arena_reset(&t->ctx->scratch, mark);
-    }
-    if (t->config.range_rule == GS_RANGE_MAX || *range == 0)
-        *range = seen > *range ? seen : *range;
-    else
-        *range += momentum * (seen - *range);
-}
-
-/* Where the range of what is multiplied by the weight lies; NULL: it has none. */
-static float *range_of(const gs_tape *t, const gs_weight *w)
-{
-    size_t at = 0;
-    for (size_t i = 0; t->ranges && i < t->ranged_count; i++) {
-        const gs_weight *r = &t->ranged[i];
-        if (r == w || r->data == w->data) /* a model may have a copy of it */
-            return r->rows > 1 ? t->ranges + at : NULL;
-        at += r->rows > 1;
-    }
-    return NULL;
-}
 
 /* ---- operands ---- */
 
@@ -290,7 +107,7 @@ static void quantize_input(gs_tape *t, gs_value **x, float range, gsi_quantized 
     gsi_over_rows(t, (*x)->count, 1, code_chunk, &l, false);
     out->x = l.codes;
     if (t->training)
-        *x = fake_quant(t, *x, &l.how);
+        *x = gsi_fake_quant(t, *x, &l.how);
 }
 
 bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, const gs_value *w,
@@ -299,7 +116,7 @@ bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, co
     *out = (gsi_quantized){0};
     if (t->config.quantize == GS_QUANTIZE_NONE || !weight || weight->rows < 2)
         return true;
-    float *range = range_of(t, weight);
+    float *range = gsi_range_of(t, weight);
     const bool moves = (t->training || t->calibrating) && t->where != GSI_SECOND_RUN;
     const size_t k = w->count / gsi_rows_of(w);
     if (!range) {
@@ -314,11 +131,10 @@ bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, co
     }
     out->on = !t->calibrating && (t->config.quantize == GS_QUANTIZE_QAT || !t->training);
     const uint64_t env = gsi_fpenv_enter();
-    range_loop l = {.ctx = t->ctx, .x = gsi_data(*x), .n = (*x)->count};
-    const uint32_t top = amax_of(&l);
+    const uint32_t top = gsi_range_amax(t, gsi_data(*x), (*x)->count);
     out->bad = top >= GSI_F32_INF;
     if (moves && !out->bad)
-        move_range(t, &l, range, gsi_float(top));
+        gsi_range_move(t, range, gsi_data(*x), (*x)->count, gsi_float(top));
     if (out->on) {
         const float now = *range < INFINITY ? *range : 0; /* a file may say anything */
         quantize_weight(t, w, 1 / gsi_quant_of(now, 8, false, true).divisor, out);
@@ -381,6 +197,7 @@ static void product_in_floats(gs_tape *t, const gsi_quantized *q, const gs_gemm 
     uint16_t *masked = whole ? NULL : gsi_arena_new(&t->ctx->scratch, g->n * g->k, sizeof *masked);
     if (!part || !sums || (!whole && !masked)) {
         gs_tape_fail(t, GS_ENOMEM, "no memory for the sums of a quantised product");
+        gsi_arena_reset(&t->ctx->scratch, mark);
         return;
     }
     for (size_t i = 0; i < g->m; i += block) {

@@ -135,6 +135,25 @@ bool gsi_json_is(const gsi_json *j, const char *text)
 
 enum { LONGEST = 1200 }; /* a double has 767 digits at most; a longer number is none of ours */
 
+/* The number, in any locale: strtod wants an end and the locale's point. */
+static double to_double(const gsi_json *j)
+{
+    const char *point = localeconv()->decimal_point, *const text = j->text + j->begin;
+    const size_t width = strlen(point);
+    char copy[LONGEST + 16];
+    size_t n = 0;
+    for (size_t i = 0; i < j->size && n + width < sizeof copy; i++) {
+        if (text[i] == '.') {
+            memcpy(copy + n, point, width);
+            n += width;
+        } else {
+            copy[n++] = text[i];
+        }
+    }
+    copy[n] = 0;
+    return strtod(copy, NULL);
+}
+
 static size_t skip_digits(gsi_json *j)
 {
     const size_t from = j->at;
@@ -163,26 +182,7 @@ static bool read_number(gsi_json *j)
     j->size = j->at - j->begin;
     if (!fine || j->size > LONGEST)
         return fail(j, fine ? "a number that is too long" : "a number that is none");
-    return isfinite(gsi_json_double(j)) || fail(j, "real number overflow");
-}
-
-/* strtod wants an end and the locale's point. */
-double gsi_json_double(const gsi_json *j)
-{
-    const char *point = localeconv()->decimal_point, *const text = j->text + j->begin;
-    const size_t width = strlen(point);
-    char copy[LONGEST + 16];
-    size_t n = 0;
-    for (size_t i = 0; i < j->size && n + width < sizeof copy; i++) {
-        if (text[i] == '.') {
-            memcpy(copy + n, point, width);
-            n += width;
-        } else {
-            copy[n++] = text[i];
-        }
-    }
-    copy[n] = 0;
-    return strtod(copy, NULL);
+    return isfinite(to_double(j)) || fail(j, "real number overflow");
 }
 
 bool gsi_json_count(uint64_t *out, const gsi_json *j)
@@ -302,17 +302,6 @@ bool gsi_json_next(gsi_json *j)
     }
 }
 
-bool gsi_json_skip(gsi_json *j)
-{
-    const int inside = j->depth;
-    if (j->kind != GSI_JSON_OBJECT && j->kind != GSI_JSON_ARRAY)
-        return !j->wrong;
-    while (j->depth >= inside)
-        if (!gsi_json_next(j))
-            return false;
-    return true;
-}
-
 /* ---- a tree ---- */
 
 const gsi_node *gsi_node_get(const gsi_node *object, const char *key)
@@ -405,7 +394,7 @@ gs_status gsi_json_tree(const gsi_node **root, gsi_json *j, gsi_arena *arena, co
             inside[level - 1]->count++;
         }
         if (j->kind == GSI_JSON_NUMBER)
-            n->number = gsi_json_double(j);
+            n->number = to_double(j);
         else if (j->kind == GSI_JSON_STRING && !(n->text = keep_string(arena, j)))
             return GS_ENOMEM;
     }

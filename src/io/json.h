@@ -45,13 +45,9 @@ typedef struct gsi_json {
 gsi_json gsi_json_of(const char *text, size_t length);
 /* False: j->wrong. */
 bool gsi_json_next(gsi_json *j);
-/* Passes over the value that has just begun. */
-bool gsi_json_skip(gsi_json *j);
 /* The string or key without its escapes, in out[j->size + 1] with a 0 behind; its length. */
 size_t gsi_json_string(char *out, const gsi_json *j);
 bool gsi_json_is(const gsi_json *j, const char *text); /* a string or key that has no escapes */
-/* The number, in any locale. */
-double gsi_json_double(const gsi_json *j);
 bool gsi_json_count(uint64_t *out, const gsi_json *j); /* digits alone, up to 2^63 - 1 */
 
 typedef struct gsi_node {

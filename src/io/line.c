@@ -122,3 +122,15 @@ void gsi_add_open(gsi_line *l, const char *name, const char *bracket)
     gsi_put_name(l, name);
     gsi_put(l, bracket);
 }
+
+gs_status gsi_line_copy(gsi_line *l, char *text, size_t room, size_t *used)
+{
+    const gs_status status = l->lost ? GS_ENOMEM : l->n + 1 > room ? GS_ESIZE : GS_OK;
+    *used = l->lost ? 0 : l->n;
+    if (status == GS_OK) {
+        memcpy(text, l->text, l->n);
+        text[l->n] = 0;
+    }
+    gsi_free(l->heap, l->text);
+    return status;
+}

@@ -27,4 +27,8 @@ void gsi_add_real(gsi_line *line, const char *name, double value); /* not finite
 void gsi_add_rough(gsi_line *line, const char *name, double value);
 void gsi_add_open(gsi_line *line, const char *name, const char *bracket);
 
+/* The text and a 0 behind it, in text[room], which stays as it is if they do not fit: GS_ESIZE; or
+ * GS_ENOMEM, some is lost. *used: without the 0. The line is freed. */
+gs_status gsi_line_copy(gsi_line *line, char *text, size_t room, size_t *used);
+
 #endif

@@ -1,5 +1,6 @@
 /* Opening a file, telling its kind, and what the three readers share. */
 #include "io/io.h"
+#include "io/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,23 +29,10 @@ gs_status gsi_no_memory(const gs_source *s, gs_error *error)
 bool gsi_utf8(const char *text, size_t length)
 {
     const uint8_t *p = (const uint8_t *)text, *end = p + length;
-    while (p < end) {
-        const uint8_t lead = *p++;
-        if (lead == 0)
-            return false;
-        if (lead < 0x80)
-            continue;
-        const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-        if (lead < 0xC2 || lead > 0xF4 || end - p < more)
-            return false;
-        uint32_t code = lead & (0x3Fu >> more);
-        for (int i = 0; i < more; i++, p++) {
-            if ((*p & 0xC0) != 0x80)
-                return false;
-            code = code << 6 | (*p & 0x3F);
-        }
-        const uint32_t least = more == 1 ? 0x80 : more == 2 ? 0x800 : 0x10000;
-        if (code < least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+    for (size_t n; p < end; p += n) {
+        uint32_t code;
+        n = gsi_utf8_char(&code, p, end);
+        if (n == 0 || code == 0)
             return false;
     }
     return true;

@@ -266,8 +266,8 @@ static gs_status check_values(const gs_params *p, gs_error *error)
         if ((r->kind == WORD && word >= words) || (r->kind == MASK && word >> words))
             return gsi_fail(error, GS_ERANGE, "%s holds %u, which means nothing", r->key, word);
         gs_params copy = *p;
-        gs_params_get(value, sizeof value, p, r->key,
-                      NULL); /* its word is one, and any value fits */
+        /* its word is one, and any value fits */
+        gs_params_get(value, sizeof value, p, r->key, NULL);
         const gs_status status = gsi_params_set_one(&copy, r->key, value, error);
         if (status != GS_OK)
             return status;

@@ -64,19 +64,15 @@ gs_status gs_data_describe(char *text, size_t room, size_t *used, const gs_data 
     gsi_heap heap = data->heap; /* its hook, and counts of its own: the set is only read */
     gsi_line line = {.heap = &heap};
     put_info(&line, &data->info);
-    gs_status status = GS_OK;
-    if (line.lost)
-        status = gsi_fail(error, GS_ENOMEM, "%s: no memory to describe it", data->name);
-    else if (line.n + 1 > room)
-        status = gsi_fail(error, GS_ESIZE, "%s: its description has %zu bytes, more than %zu",
-                          data->name, line.n, room);
+    size_t n;
+    const gs_status status = gsi_line_copy(&line, text, room, &n);
     if (used)
-        *used = line.lost ? 0 : line.n;
-    if (status == GS_OK) {
-        memcpy(text, line.text, line.n);
-        text[line.n] = 0;
-    }
-    gsi_free(&heap, line.text);
+        *used = n;
+    if (status == GS_ENOMEM)
+        return gsi_fail(error, status, "%s: no memory to describe it", data->name);
+    if (status == GS_ESIZE)
+        return gsi_fail(error, status, "%s: its description has %zu bytes, more than %zu",
+                        data->name, n, room);
     return status;
 }
 

@@ -40,14 +40,16 @@ static gs_status encode(gs_data *data, const gsi_file *file, bool in_folder, gs_
     text *t = data->state;
     const int32_t end = gs_tokenizer_end(data->tokenizer);
     size_t n = 0, room = t->n + 1;
-    gs_status status = GS_ESIZE;
+    gs_status status;
     if (in_folder && end < 0)
         t->bytes[t->n++] = 0;
-    while (status == GS_ESIZE) {
+    for (;;) {
         if (!gsi_grow(&data->heap, &t->ids, &t->ids_room, t->n_ids + room + 1, sizeof *t->ids))
             return gsi_file_fail(file, error, GS_ENOMEM, "there is no memory for its tokens");
         status = gs_tokenizer_encode(t->ids + t->n_ids, room, &n, data->tokenizer,
                                      (const char *)t->bytes, t->n, error);
+        if (status != GS_ESIZE || n <= room) /* it is too long as a whole */
+            break;
         room = n;
     }
     if (status != GS_OK)

@@ -51,8 +51,6 @@ static bool add_weight(gs_infer *f, size_t i, gs_mode mode)
     return true;
 }
 
-static float *ranges_of(const gs_model *m) { return m->state + (m->states - m->n_ranges); }
-
 static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
 {
     gs_context *ctx = f->ctx;
@@ -63,10 +61,9 @@ static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
                                  .range_rule = config->range_rule,
                                  .percentile = config->percentile,
                                  .int8 = config->int8};
-    if (config->quantize && f->model->n_ranges == 0)
-        return gsi_fail(&ctx->error, GS_ESTATE,
-                        "a model without ranges cannot be quantised: gs_model_quantize");
-    const gs_status status = gs_tape_create(&f->tape, ctx, &tape);
+    gs_status status = gsi_check_ranges(ctx, f->model, tape.quantize);
+    if (status == GS_OK)
+        status = gs_tape_create(&f->tape, ctx, &tape);
     size_t bytes;
     if (status != GS_OK)
         return status;
@@ -80,7 +77,7 @@ static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for the weights of a model");
     f->model->weights = f->weights;
     if (f->model->n_ranges > 0)
-        gs_tape_set_ranges(f->tape, f->weights, f->model->n, ranges_of(f->model));
+        gs_tape_set_ranges(f->tape, f->weights, f->model->n, gsi_model_ranges(f->model));
     return GS_OK;
 }
 
@@ -350,7 +347,7 @@ gs_status gs_infer_calibrate(gs_infer *f, const gs_batch *batch)
 int gs_infer_calibrated(const gs_infer *f)
 {
     for (size_t i = 0; i < f->model->n_ranges; i++)
-        if (ranges_of(f->model)[i] > 0)
+        if (gsi_model_ranges(f->model)[i] > 0)
             return 1;
     return 0;
 }

@@ -59,8 +59,6 @@ extern const char *const gsi_log_json_types[]; /* by gsi_log_type */
 
 /* ---- log_lines.c ---- */
 
-/* Notes the first error. */
-gs_status gsi_log_note(gs_logger *logger, gs_status status, const gs_error *error);
 /* Writes the line that was built, and begins another. */
 gs_status gsi_log_write(gs_logger *logger, gsi_append *file);
 /* Writes one line by its schema, if there is a JSON log. */

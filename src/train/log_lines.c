@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-gs_status gsi_log_note(gs_logger *l, gs_status status, const gs_error *error)
+/* The first error. */
+static gs_status note(gs_logger *l, gs_status status, const gs_error *error)
 {
     if (status != GS_OK && l->error.status == GS_OK)
         l->error = *error;
@@ -26,7 +27,7 @@ gs_status gsi_log_write(gs_logger *l, gsi_append *file)
                                  : gsi_append_write(file, l->line.text, l->line.n, &error);
     l->line.n = 0;
     l->line.lost = false;
-    return gsi_log_note(l, status, &error);
+    return note(l, status, &error);
 }
 
 /* ---- values, by their schema ---- */
@@ -174,7 +175,7 @@ static gs_status plot(gs_logger *l, gs_log_kind kind, uint64_t step, const void 
         list[n] = (gsi_scalar){tags[n], *(const double *)field(line, &s->members[i])};
         n++;
     }
-    return gsi_log_note(l, gsi_tfevents_scalars(&l->board, step, list, n, &error), &error);
+    return note(l, gsi_tfevents_scalars(&l->board, step, list, n, &error), &error);
 }
 
 /* The status of a call, and its first message. */
@@ -327,7 +328,7 @@ gs_status gs_logger_end(gs_logger *l, const gs_log_end *end, gs_error *error)
     gsi_append *const files[] = {&l->json, &l->csv, &l->board};
     for (size_t i = 0; i < GSI_COUNT(files); i++) {
         gs_error lost = {0};
-        gsi_log_note(l, gsi_append_sync(files[i], &lost), &lost);
+        note(l, gsi_append_sync(files[i], &lost), &lost);
     }
     return told(l, l->error.status, error);
 }

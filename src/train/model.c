@@ -144,6 +144,16 @@ gs_status gs_model_quantize(gs_model *model, gs_context *ctx)
     return GS_OK;
 }
 
+float *gsi_model_ranges(const gs_model *m) { return m->state + (m->states - m->n_ranges); }
+
+gs_status gsi_check_ranges(gs_context *ctx, const gs_model *m, gs_quantize how)
+{
+    if (how == GS_QUANTIZE_NONE || m->n_ranges > 0)
+        return GS_OK;
+    return gsi_fail(&ctx->error, GS_ESTATE,
+                    "a model without ranges cannot be quantised: gs_model_quantize");
+}
+
 /* The sum of eight uniform numbers of 16 bits: close to normal, integer work, the same everywhere;
  * libm's logarithms differ in their last bits. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first)

@@ -14,46 +14,26 @@ enum { STAGES = 3, BLOCKS_PER_STAGE = 2, KERNEL = 3 };
 
 /* ---- forward ---- */
 
-/* Where a forward pass stands in the model's lists. */
-typedef struct walk {
-    gs_tape *t;
-    const gs_weight *w;
-    float *state;
-} walk;
-
-/* Convolution without a bias, then batchnorm: weights conv, gamma, beta; statistics mean, var. */
-static gs_value *conv_norm(walk *a, gs_value *x, size_t kernel, size_t stride)
-{
-    const gs_weight *w = a->w;
-    const size_t channels = w[1].cols;
-    const gs_running running = {a->state, a->state + channels, 0.1f};
-    a->w += 3;
-    a->state += 2 * channels;
-    gs_tape_set_layer(a->t, w[0].name);
-    x = gs_conv2d(a->t, x, gs_param(a->t, &w[0]), NULL, kernel, stride, kernel / 2);
-    return gs_batchnorm(a->t, x, gs_param(a->t, &w[1]), gs_param(a->t, &w[2]), running);
-}
-
-static gs_value *plain(walk *a, gs_value *x)
+static gs_value *plain(gsi_walk *a, gs_value *x)
 {
     for (int i = 0; i < STAGES; i++)
-        x = gs_max_pool(a->t, gs_relu(a->t, conv_norm(a, x, KERNEL, 1)), 2, 2, 0);
+        x = gs_max_pool(a->t, gs_relu(a->t, gsi_conv_norm(a, x, KERNEL, 1)), 2, 2, 0);
     return x;
 }
 
 /* He et al. 2015, figure 2: relu(x + f(x)); a block that halves the image projects its x. */
-static gs_value *block(walk *a, gs_value *x, size_t stride)
+static gs_value *block(gsi_walk *a, gs_value *x, size_t stride)
 {
-    gs_value *y = gs_relu(a->t, conv_norm(a, x, KERNEL, stride));
-    y = conv_norm(a, y, KERNEL, 1);
+    gs_value *y = gs_relu(a->t, gsi_conv_norm(a, x, KERNEL, stride));
+    y = gsi_conv_norm(a, y, KERNEL, 1);
     if (stride > 1)
-        x = conv_norm(a, x, 1, stride);
+        x = gsi_conv_norm(a, x, 1, stride);
     return gs_relu(a->t, gs_add(a->t, y, x));
 }
 
-static gs_value *residual(walk *a, gs_value *x)
+static gs_value *residual(gsi_walk *a, gs_value *x)
 {
-    x = gs_relu(a->t, conv_norm(a, x, KERNEL, 1));
+    x = gs_relu(a->t, gsi_conv_norm(a, x, KERNEL, 1));
     for (int stage = 0; stage < STAGES; stage++)
         for (int i = 0; i < BLOCKS_PER_STAGE; i++)
             x = block(a, x, stage > 0 && i == 0 ? 2 : 1);
@@ -65,7 +45,7 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const cnn *m = model;
     const gs_cnn_config *c = &m->config;
     const size_t shape[] = {batch->n, c->height, c->width, c->channels};
-    walk a = {t, m->base.weights, m->base.state};
+    gsi_walk a = {t, m->base.weights, m->base.state};
     gs_value *x = gs_input(t, GS_F32, 4, shape, batch->x);
     x = c->residual ? residual(&a, x) : plain(&a, x);
     gs_tape_set_layer(t, a.w[0].name);
@@ -75,49 +55,33 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 
 /* ---- weights ---- */
 
-typedef struct image {
-    size_t h, w, c;
-} image;
-
-static image add_conv(cnn *m, image x, size_t out, size_t kernel, size_t stride, const char *conv,
-                      const char *norm)
+static gsi_hwc add_conv(cnn *m, gsi_hwc x, size_t out, size_t kernel, size_t stride,
+                        const char *conv, const char *norm)
 {
-    const size_t k = kernel * kernel * x.c;
-    const image y = {(x.h - 1) / stride + 1, (x.w - 1) / stride + 1, out};
-    const double pixels = (double)y.h * (double)y.w;
-    const double products = m->base.n ? 6 : 4; /* y, dw; dx but of the first */
-    gsi_model_add(m, out, k, (gs_init){0, sqrtf(2 / (float)k)}, "%s.weight", conv);
-    gsi_model_layout(m, (gs_layout){.kh = kernel, .kw = kernel, .filter = 1});
-    gsi_model_add(m, 1, out, (gs_init){1, 0}, "%s.weight", norm);
-    gsi_model_add(m, 1, out, (gs_init){0, 0}, "%s.bias", norm);
-    gsi_model_add_state(m, out, "%s.running_mean", norm);
-    float *var = gsi_model_add_state(m, out, "%s.running_var", norm);
-    for (size_t i = 0; i < out; i++)
-        var[i] = 1;
-    m->base.flops += products * pixels * (double)k * (double)out;
-    return y;
+    const float he = sqrtf(2 / (float)(kernel * kernel * x.c));
+    return gsi_model_add_conv_norm(m, x, (gsi_conv){out, kernel, stride, he}, conv, norm);
 }
 
-static image add_plain(cnn *m, image x)
+static gsi_hwc add_plain(cnn *m, gsi_hwc x)
 {
     for (size_t i = 0; i < STAGES; i++) {
         char conv[16], norm[16];
         snprintf(conv, sizeof conv, "conv%zu", i + 1);
         snprintf(norm, sizeof norm, "bn%zu", i + 1);
         x = add_conv(m, x, m->config.filters << i, KERNEL, 1, conv, norm);
-        x = (image){x.h / 2, x.w / 2, x.c};
+        x = (gsi_hwc){x.h / 2, x.w / 2, x.c};
     }
     return x;
 }
 
-static image add_residual(cnn *m, image x)
+static gsi_hwc add_residual(cnn *m, gsi_hwc x)
 {
     char conv[48], norm[48];
     x = add_conv(m, x, m->config.filters, KERNEL, 1, "conv1", "bn1");
     for (size_t stage = 0; stage < STAGES; stage++)
         for (size_t i = 0; i < BLOCKS_PER_STAGE; i++) {
             const size_t out = m->config.filters << stage, stride = stage > 0 && i == 0 ? 2 : 1;
-            const image in = x;
+            const gsi_hwc in = x;
             for (size_t k = 1; k <= 2; k++) {
                 snprintf(conv, sizeof conv, "layer%zu.%zu.conv%zu", stage + 1, i, k);
                 snprintf(norm, sizeof norm, "layer%zu.%zu.bn%zu", stage + 1, i, k);
@@ -128,7 +92,7 @@ static image add_residual(cnn *m, image x)
             if (stride > 1)
                 add_conv(m, in, out, 1, stride, conv, norm);
         }
-    return (image){1, 1, x.c};
+    return (gsi_hwc){1, 1, x.c};
 }
 
 gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *config)
@@ -169,8 +133,8 @@ gs_status gs_cnn_create(gs_model **out, gs_context *ctx, const gs_cnn_config *co
         return GS_ENOMEM;
     m->base.logits = logits;
     m->config = *c;
-    const image x = {c->height, c->width, c->channels};
-    const image y = c->residual ? add_residual(m, x) : add_plain(m, x);
+    const gsi_hwc x = {c->height, c->width, c->channels};
+    const gsi_hwc y = c->residual ? add_residual(m, x) : add_plain(m, x);
     const size_t k = y.h * y.w * y.c;
     gsi_model_add(m, c->classes, k, (gs_init){0, sqrtf(1 / (float)k)}, "fc.weight");
     gsi_model_layout(m, (gs_layout){.kh = y.h, .kw = y.w});

@@ -22,16 +22,18 @@ typedef struct resnet {
 
 /* ---- the shape of a block ---- */
 
-typedef struct conv {
-    size_t out, kernel, stride;
-} conv;
+/* Filters begin as torchvision's do, by their fan-out. */
+static gsi_conv conv(size_t out, size_t kernel, size_t stride)
+{
+    return (gsi_conv){out, kernel, stride, sqrtf(2 / (float)(kernel * kernel * out))};
+}
 
 /* Convolution k of a block whose first one has `width` filters. */
-static conv conv_of(const struct design *d, size_t k, size_t width, size_t stride)
+static gsi_conv conv_of(const struct design *d, size_t k, size_t width, size_t stride)
 {
     if (d->convs == 2)
-        return (conv){width, 3, k == 0 ? stride : 1};
-    return (conv){k == 2 ? width * d->expansion : width, k == 1 ? 3 : 1, k == 1 ? stride : 1};
+        return conv(width, 3, k == 0 ? stride : 1);
+    return conv(k == 2 ? width * d->expansion : width, k == 1 ? 3 : 1, k == 1 ? stride : 1);
 }
 
 /* A block that changes the shape of x projects it. */
@@ -42,37 +44,18 @@ static bool projects(const struct design *d, size_t channels, size_t width, size
 
 /* ---- forward ---- */
 
-/* Where a forward pass stands in the model's lists. */
-typedef struct walk {
-    gs_tape *t;
-    const struct design *design;
-    const gs_weight *w;
-    float *state;
-} walk;
-
-/* Convolution without a bias, then batchnorm: weights conv, gamma, beta; statistics mean, var. */
-static gs_value *conv_norm(walk *a, gs_value *x, conv c)
+static gs_value *block(gsi_walk *a, const struct design *d, gs_value *x, size_t channels,
+                       size_t width, size_t stride)
 {
-    const gs_weight *w = a->w;
-    const gs_running running = {a->state, a->state + c.out, 0.1f};
-    a->w += 3;
-    a->state += 2 * c.out;
-    gs_tape_set_layer(a->t, w[0].name);
-    x = gs_conv2d(a->t, x, gs_param(a->t, &w[0]), NULL, c.kernel, c.stride, c.kernel / 2);
-    return gs_batchnorm(a->t, x, gs_param(a->t, &w[1]), gs_param(a->t, &w[2]), running);
-}
-
-static gs_value *block(walk *a, gs_value *x, size_t channels, size_t width, size_t stride)
-{
-    const struct design *d = a->design;
     gs_value *y = x;
     for (size_t k = 0; k < d->convs; k++) {
-        y = conv_norm(a, y, conv_of(d, k, width, stride));
+        const gsi_conv c = conv_of(d, k, width, stride);
+        y = gsi_conv_norm(a, y, c.kernel, c.stride);
         if (k + 1 < d->convs)
             y = gs_relu(a->t, y);
     }
     if (projects(d, channels, width, stride))
-        x = conv_norm(a, x, (conv){width * d->expansion, 1, stride});
+        x = gsi_conv_norm(a, x, 1, stride);
     return gs_relu(a->t, gs_add(a->t, y, x));
 }
 
@@ -81,15 +64,15 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
     const resnet *m = model;
     const gs_resnet_config *c = &m->config;
     const size_t shape[] = {batch->n, c->height, c->width, c->channels};
-    walk a = {t, m->design, m->base.weights, m->base.state};
+    gsi_walk a = {t, m->base.weights, m->base.state};
     gs_value *x = gs_input(t, GS_F32, 4, shape, batch->x);
-    x = gs_relu(t, conv_norm(&a, x, (conv){STEM, 7, 2}));
+    x = gs_relu(t, gsi_conv_norm(&a, x, 7, 2));
     x = gs_max_pool(t, x, 3, 2, 1);
     size_t channels = STEM;
     for (size_t stage = 0; stage < STAGES; stage++)
         for (size_t i = 0; i < m->design->blocks[stage]; i++) {
             const size_t width = (size_t)STEM << stage;
-            x = block(&a, x, channels, width, stage > 0 && i == 0 ? 2 : 1);
+            x = block(&a, m->design, x, channels, width, stage > 0 && i == 0 ? 2 : 1);
             channels = width * m->design->expansion;
         }
     gs_tape_set_layer(t, a.w[0].name);
@@ -99,53 +82,30 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
 
 /* ---- weights ---- */
 
-typedef struct image {
-    size_t h, w, c;
-} image;
-
-static image add_conv(resnet *m, image x, conv c, const char *name, const char *norm)
-{
-    const size_t k = c.kernel * c.kernel * x.c;
-    const image y = {(x.h - 1) / c.stride + 1, (x.w - 1) / c.stride + 1, c.out};
-    const double pixels = (double)y.h * (double)y.w;
-    const double products = m->base.n ? 6 : 4; /* y, dw; dx but of the first */
-    const float fan_out = (float)(c.kernel * c.kernel * c.out);
-    gsi_model_add(m, c.out, k, (gs_init){0, sqrtf(2 / fan_out)}, "%s.weight", name);
-    gsi_model_layout(m, (gs_layout){.kh = c.kernel, .kw = c.kernel, .filter = 1});
-    gsi_model_add(m, 1, c.out, (gs_init){1, 0}, "%s.weight", norm);
-    gsi_model_add(m, 1, c.out, (gs_init){0, 0}, "%s.bias", norm);
-    gsi_model_add_state(m, c.out, "%s.running_mean", norm);
-    float *var = gsi_model_add_state(m, c.out, "%s.running_var", norm);
-    for (size_t i = 0; i < c.out; i++)
-        var[i] = 1;
-    m->base.flops += products * pixels * (double)k * (double)c.out;
-    return y;
-}
-
-static image add_block(resnet *m, image x, size_t stage, size_t i, size_t stride)
+static gsi_hwc add_block(resnet *m, gsi_hwc x, size_t stage, size_t i, size_t stride)
 {
     const struct design *d = m->design;
     const size_t width = (size_t)STEM << stage;
     char name[80], norm[80];
-    image y = x;
+    gsi_hwc y = x;
     for (size_t k = 0; k < d->convs; k++) {
         snprintf(name, sizeof name, "layer%zu.%zu.conv%zu", stage + 1, i, k + 1);
         snprintf(norm, sizeof norm, "layer%zu.%zu.bn%zu", stage + 1, i, k + 1);
-        y = add_conv(m, y, conv_of(d, k, width, stride), name, norm);
+        y = gsi_model_add_conv_norm(m, y, conv_of(d, k, width, stride), name, norm);
     }
     snprintf(name, sizeof name, "layer%zu.%zu.downsample.0", stage + 1, i);
     snprintf(norm, sizeof norm, "layer%zu.%zu.downsample.1", stage + 1, i);
     if (projects(d, x.c, width, stride))
-        add_conv(m, x, (conv){width * d->expansion, 1, stride}, name, norm);
+        gsi_model_add_conv_norm(m, x, conv(width * d->expansion, 1, stride), name, norm);
     return y;
 }
 
 static void add_weights(resnet *m)
 {
     const gs_resnet_config *c = &m->config;
-    image x = {c->height, c->width, c->channels};
-    x = add_conv(m, x, (conv){STEM, 7, 2}, "conv1", "bn1");
-    x = (image){(x.h - 1) / 2 + 1, (x.w - 1) / 2 + 1, x.c};
+    gsi_hwc x = {c->height, c->width, c->channels};
+    x = gsi_model_add_conv_norm(m, x, conv(STEM, 7, 2), "conv1", "bn1");
+    x = (gsi_hwc){(x.h - 1) / 2 + 1, (x.w - 1) / 2 + 1, x.c};
     for (size_t stage = 0; stage < STAGES; stage++)
         for (size_t i = 0; i < m->design->blocks[stage]; i++)
             x = add_block(m, x, stage, i, stage > 0 && i == 0 ? 2 : 1);

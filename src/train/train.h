@@ -126,7 +126,37 @@ void gsi_model_layout(void *model, gs_layout layout);
 /* Names the next `count` of the states and returns where they lie. */
 float *gsi_model_add_state(void *model, size_t count, const char *format, ...) GS_PRINTF(3, 4);
 
+/* Where the ranges lie, n_ranges of them; whether there are some for a tape that quantises. */
+float *gsi_model_ranges(const gs_model *m);
+gs_status gsi_check_ranges(gs_context *ctx, const gs_model *m, gs_quantize how);
+
 /* Initial values of weight t: `count` of them, from element `first` on. */
 void gsi_init_fill(float *data, size_t count, gs_init init, uint64_t seed, size_t t, size_t first);
+
+/* ---- conv_norm.c: a convolution without a bias, then batchnorm ---- */
+
+typedef struct gsi_hwc { /* the size of an image */
+    size_t h, w, c;
+} gsi_hwc;
+
+typedef struct gsi_conv {
+    size_t out, kernel, stride;
+    float std; /* of its first values */
+} gsi_conv;
+
+/* Adds the filters, gamma, beta and the running statistics of the layer that reads x; returns the
+ * size of what it makes. */
+gsi_hwc gsi_model_add_conv_norm(void *model, gsi_hwc x, gsi_conv c, const char *conv,
+                                const char *norm);
+
+/* Where a forward pass stands in the lists of a model, which it walks in the order in which they
+ * were made. */
+typedef struct gsi_walk {
+    gs_tape *t;
+    const gs_weight *w;
+    float *state;
+} gsi_walk;
+
+gs_value *gsi_conv_norm(gsi_walk *at, gs_value *x, size_t kernel, size_t stride);
 
 #endif

@@ -76,9 +76,8 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
     if (!(t->loss_weight > 0 && t->loss_weight <= 0x1p60)) /* false for a NaN */
         return gsi_fail(&ctx->error, GS_ERANGE, "the loss cannot be weighted by %g",
                         t->loss_weight);
-    if (status == GS_OK && config->tape.quantize != GS_QUANTIZE_NONE && m->n_ranges == 0)
-        status = gsi_fail(&ctx->error, GS_ESTATE,
-                          "a model without ranges cannot be quantised: gs_model_quantize");
+    if (status == GS_OK)
+        status = gsi_check_ranges(ctx, m, config->tape.quantize);
     if (status == GS_OK)
         status = gs_tape_create(&t->tape, ctx, &config->tape);
     if (status == GS_OK)
@@ -91,7 +90,7 @@ static gs_status make_parts(gs_trainer *t, const gs_trainer_config *config)
         return status;
     m->weights = gsi_model_weights(t);
     if (m->n_ranges > 0)
-        gs_tape_set_ranges(t->tape, m->weights, m->n, m->state + (m->states - m->n_ranges));
+        gs_tape_set_ranges(t->tape, m->weights, m->n, gsi_model_ranges(m));
     if (m->states > 0) {
         if (!gsi_mul_size(&bytes, m->states, sizeof *t->kept) ||
             !(t->kept = gsi_new(&ctx->heap, bytes)))

@@ -72,7 +72,7 @@ check "a near choice" refuses "--precision is one of fp16|bf16|fp32, not 'fp61':
     train --precision fp61
 check "a near scaler" refuses "--scaler: unknown scaler 'pytroch', did you mean 'pytorch'?" \
     train --data shapes --scaler pytroch --dry-run
-check "-q" sh -c "test -z \"\$('$1' train --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 2 --valid-items 4 -q)\""
+check "-q" sh -c "test -z \"\$('$1' train --no-save --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 2 --valid-items 4 -q)\""
 if command -v script >/dev/null; then
     coloured() { TERM=xterm script -qec "$1" /dev/null </dev/null | grep -q "$(printf '\033')"; }
     check "colour on a terminal" coloured "'$1' info"

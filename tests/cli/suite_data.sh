@@ -1,9 +1,7 @@
 #!/bin/sh
 # Data that people have, from the command line: folders of images, masks, arrays, CSV; images that are varied, in
 # runs that are stopped and resumed; what is refused.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 small="--threads 1 --batch 8 --valid-items 8 --quiet"
 
 # PNG files by hand: discs and stripes, a mask for each; the same as CSV and as a .npy of bytes.
@@ -42,17 +40,6 @@ for name, shape, data in ("x", "(40, 6)", bytes(i * 37 % 256 for i in range(240)
     open(f"{root}/arrays/{name}.npy", "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + data)
 END
 
-says()
-{
-    message=$1
-    shift
-    "$gs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    code=$?
-    sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
-    echo "gradscale $*: exit code $code, wanted 2 and: gradscale: $message"
-    cat "$tmp/said"
-    [ $code -eq 2 ] && [ "$(cat "$tmp/said")" = "gradscale: $message" ]
-}
 losses() { sed -n 's/^{"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1" | sort -n; }
 
 # ---- a folder per class ----
@@ -101,38 +88,38 @@ check "not for bf16" raw --normalize no --precision bf16
 check "a model without normalisation" "$gs" train --hidden 8 --data "$tmp/rows.csv" --normalize no --steps 100 --lr 0.02 $small --checkpoint "$tmp/raw-run"
 check "says so" not grep -aq inverse_std "$tmp/raw-run/best.safetensors"
 check "eval reads data as it did" sh -c "'$gs' eval '$tmp/raw-run' --data '$tmp/rows.csv' | grep -q '^accuracy\|right'"
-check "--resume keeps it" says "--normalize yes does not go with raw-run/step-00000100.safetensors, which has no: begin a new run for that" \
+check "--resume keeps it" says 2 "--normalize yes does not go with raw-run/step-00000100.safetensors, which has no: begin a new run for that" \
     train --resume --checkpoint "$tmp/raw-run" --normalize yes
 check "arrays" "$gs" train --model mlp --hidden 8 --data "$tmp/arrays" --steps 2 --no-save $small
 
 # ---- what is refused ----
 
-check "--resize of what has no files of images" says \
+check "--resize of what has no files of images" says 2 \
     "--data: arrays: keeps its size: only images of a folder are scaled" train --data "$tmp/arrays" --resize 8x8
-check "--augment of text" says "--augment is for images, and self is tokens" train --model gpt --data self --augment flip
-check "--augment of rows" says "--augment is for images, and rows.csv is rows of numbers" \
+check "--augment of text" says 2 "--augment is for images, and self is tokens" train --model gpt --data self --augment flip
+check "--augment of rows" says 2 "--augment is for images, and rows.csv is rows of numbers" \
     train --data "$tmp/rows.csv" --augment flip
 cut -d, -f1 "$tmp/rows.csv" >"$tmp/one.csv"
 printf 'a,price\n1,2.5\n2,3\n' >"$tmp/values.csv"
-check "values that are no classes" says "--data: values.csv: column 2 has values such as 2.5, and classes are learnt: whole \
+check "values that are no classes" says 2 "--data: values.csv: column 2 has values such as 2.5, and classes are learnt: whole \
 numbers or words" train --data "$tmp/values.csv"
 printf 'a,label\n1,9999999\n2,3\n' >"$tmp/ids.csv"
-check "numbers that are no classes" says "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
-check "predict, images for a model of rows" says "kinds: has images, and the model was trained on rows of numbers" \
+check "numbers that are no classes" says 2 "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
+check "predict, images for a model of rows" says 2 "kinds: has images, and the model was trained on rows of numbers" \
     predict "$tmp/csv-run" "$tmp/kinds"
 check "a model of text" "$gs" train --model gpt --layers 1 --width 8 --heads 1 --context 8 --steps 1 $small \
     --data tests/cli/suite_data.sh --checkpoint "$tmp/gpt"
-check "eval, images for it" says "--data: kinds: has images, and the model was trained on tokens" \
+check "eval, images for it" says 2 "--data: kinds: has images, and the model was trained on tokens" \
     eval "$tmp/gpt" --data "$tmp/kinds"
 check "prints no titles" test ! -s "$tmp/out"
-check "predict, rows that are too short" says "one.csv:1: has one column, and 2 are needed" predict "$tmp/csv-run" "$tmp/one.csv"
-check "predict, text for a model of images" says "tests/cli/suite_data.sh: is not a file or folder of images, NumPy or CSV" \
+check "predict, rows that are too short" says 2 "one.csv:1: has one column, and 2 are needed" predict "$tmp/csv-run" "$tmp/one.csv"
+check "predict, text for a model of images" says 2 "tests/cli/suite_data.sh: is not a file or folder of images, NumPy or CSV" \
     predict "$tmp/a" tests/cli/suite_data.sh
-check "--augment beyond the image" says "kinds: images of 16 x 16 cannot be moved by 16 pixels" \
+check "--augment beyond the image" says 2 "kinds: images of 16 x 16 cannot be moved by 16 pixels" \
     train --data "$tmp/kinds" --model cnn --augment crop:16
 rm "$tmp/seg/masks/07.png"
-check "an image without a mask" says "--data: seg/images/07.png: has no mask: there is no PNG of its name in masks" \
+check "an image without a mask" says 2 "--data: seg/images/07.png: has no mask: there is no PNG of its name in masks" \
     train --data "$tmp/seg"
 head -c 100 "$tmp/kinds/disc/05.png" >"$tmp/cut" && mv "$tmp/cut" "$tmp/kinds/disc/05.png"
-check "an image that is cut short" says "--data: kinds/disc/05.png: is damaged: it is cut short" train --data "$tmp/kinds"
+check "an image that is cut short" says 2 "--data: kinds/disc/05.png: is damaged: it is cut short" train --data "$tmp/kinds"
 finish

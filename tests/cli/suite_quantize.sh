@@ -1,38 +1,13 @@
 #!/bin/sh
 # train --quantize and eval --int8, as a user runs them: INT8 arithmetic has the bits of the validation, on
 # every instruction set and after a resume.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 small="--batch 16 --valid-items 40 --quiet"
 
-python3 - "$tmp" <<'END'
-import random, sys
-random.seed(1)
-n, folder = 400, sys.argv[1]
-labels = bytes(i % 10 for i in range(n))
-pixels = bytes(min(255, 20 * label + random.randrange(40)) for label in labels for _ in range(64))
-head = lambda *sizes: bytes([0, 0, 8, len(sizes)]) + b"".join(s.to_bytes(4, "big") for s in sizes)
-open(f"{folder}/small-images-idx3-ubyte", "wb").write(head(n, 8, 8) + pixels)
-open(f"{folder}/small-labels-idx1-ubyte", "wb").write(head(n) + labels)
-END
+small_images small 400
 images=$tmp/small-images-idx3-ubyte
 cat src/base/*.c >"$tmp/text"
 
-run() { "$gs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
-# says CODE MESSAGE COMMAND... : this exit code, this one line on stderr
-says()
-{
-    want=$1 message=$2
-    shift 2
-    run "$@"
-    code=$?
-    sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
-    echo "gradscale $*: exit code $code, wanted $want and: gradscale: $message"
-    cat "$tmp/said"
-    [ $code -eq "$want" ] && [ "$(cat "$tmp/said")" = "gradscale: $message" ]
-}
-value() { sed -n "s/.*\"$1\": *\([^,}]*\),*.*/\1/p" "$2" | head -1; }
 equal() { echo "$1, not $2" && [ "$1" = "$2" ]; }
 steps() { grep -o '^{"step":[^,]*,.*"loss":[^,]*' "$1"; }
 

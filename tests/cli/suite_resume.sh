@@ -1,8 +1,6 @@
 #!/bin/sh
 # gradscale train --resume: what a run that goes on may change and what it refuses; one folder, two runs.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 unset NO_COLOR
 cp README.md "$tmp/text"
 cd "$tmp" || exit 1

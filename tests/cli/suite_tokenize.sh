@@ -1,26 +1,9 @@
 #!/bin/sh
 # Text as tokens: tokenize train, encode, decode, and a GPT that is trained on tokens. Hugging Face's tokenizers agree,
 # where they are installed.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 small="--threads 1 --batch 8 --valid-items 16 --quiet"
 gpt="--model gpt --layers 1 --width 32 --heads 2 --context 32"
-
-run() { "$gs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
-# says CODE MESSAGE COMMAND... : this exit code, this one line on stderr
-says()
-{
-    want=$1 message=$2
-    shift 2
-    run "$@"
-    code=$?
-    sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
-    echo "gradscale $*: exit code $code, wanted $want and: gradscale: $message"
-    cat "$tmp/said"
-    [ $code -eq "$want" ] && [ "$(cat "$tmp/said")" = "gradscale: $message" ]
-}
-value() { sed -n "s/.*\"$1\": \([^,]*\),*/\1/p" "$2" | head -1; }
 
 # ---- train, encode, decode ----
 

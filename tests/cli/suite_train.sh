@@ -1,9 +1,7 @@
 #!/bin/sh
 # gradscale train: its words, its files, what it refuses; runs that are stopped, killed and resumed end
 # with the bits of a run that was not.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 unset NO_COLOR
 small="--threads 1 --batch 16 --valid-items 32"
 

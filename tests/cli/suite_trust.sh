@@ -1,9 +1,7 @@
 #!/bin/sh
 # Nothing is lost when a system call fails, and no file that is read decides where something is written.
-. tests/support/shell.sh
+. tests/support/program.sh
 . tests/fault/fault.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
 cp README.md "$tmp/text"
 cd "$tmp" || exit 1
 gpt="--model gpt --layers 1 --width 16 --heads 2 --context 16 --data text --batch 2 --valid-items 4 --threads 1"

@@ -1,40 +1,12 @@
 #!/bin/sh
 # What is done with a trained model: eval, predict, generate, export, train --init. Other programs agree:
 # onnxruntime and transformers, where they are installed.
-. tests/support/shell.sh
-gs=$1
-case $gs in /*) ;; *) gs=$PWD/$gs ;; esac
+. tests/support/program.sh
 small="--threads 1 --batch 16 --valid-items 40 --quiet"
 
-# 400 images of 8 x 8 with labels 0..9: as in suite_train.sh, each brighter than the one before it.
-python3 - "$tmp" <<'END'
-import random, sys
-random.seed(1)
-folder = sys.argv[1]
-for name, n in ("small", 400), ("other", 30):
-    labels = bytes(i % 10 for i in range(n))
-    pixels = bytes(min(255, 20 * label + random.randrange(40)) for label in labels for _ in range(64))
-    head = lambda *sizes: bytes([0, 0, 8, len(sizes)]) + b"".join(s.to_bytes(4, "big") for s in sizes)
-    open(f"{folder}/{name}-images-idx3-ubyte", "wb").write(head(n, 8, 8) + pixels)
-    open(f"{folder}/{name}-labels-idx1-ubyte", "wb").write(head(n) + labels)
-open(folder + "/tall-images-idx3-ubyte", "wb").write(head(1, 9, 8) + bytes(72))
-END
+small_images small 400 other 30
+{ printf '\0\0\010\003\0\0\0\001\0\0\0\011\0\0\0\010'; head -c 72 /dev/zero; } >"$tmp/tall-images-idx3-ubyte"
 images=$tmp/small-images-idx3-ubyte other=$tmp/other-images-idx3-ubyte
-
-run() { "$gs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
-# says CODE MESSAGE COMMAND... : this exit code, this one line on stderr
-says()
-{
-    want=$1 message=$2
-    shift 2
-    run "$@"
-    code=$?
-    sed "s|$tmp/||g" "$tmp/err" >"$tmp/said"
-    echo "gradscale $*: exit code $code, wanted $want and: gradscale: $message"
-    cat "$tmp/said"
-    [ $code -eq "$want" ] && [ "$(cat "$tmp/said")" = "gradscale: $message" ]
-}
-value() { sed -n "s/.*\"$1\": \([^,]*\),*/\1/p" "$2" | head -1; }
 
 # ---- models ----
 

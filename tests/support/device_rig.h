@@ -446,6 +446,68 @@ static inline void device_compare(gs_device *device, const device_case *c)
     device_rig_close(&r);
 }
 
+/* ---- what fails ---- */
+
+/* The calls of a device's life, up to the first that fails. before_end, unless it is NULL: what is
+ * given back comes after it. */
+static inline gs_status rig_every_call(const gs_device_config *config, const device_case *c,
+                                       void (*before_end)(void), gs_error *error)
+{
+    const gs_optim_config optim = rig_optim(c);
+    gs_device_info info;
+    gs_device *device = NULL;
+    gs_device_plan *plan = NULL;
+    gs_scaler scaler, saved;
+    gs_optim_state state;
+    gs_device_ptr a = {0}, b = {0};
+    const float x[8] = {0};
+    size_t n;
+    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
+    gs_status status = gs_device_list(&info, 1, &n, config, error);
+    if (status == GS_OK)
+        status = gs_device_create(&device, config, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&a, device, sizeof x, error);
+    if (status == GS_OK)
+        status = gs_device_alloc(&b, device, sizeof x, error);
+    if (status == GS_OK)
+        status = gs_device_write(device, a, x, sizeof x, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_copy(device, b, a, sizeof x, NULL, error);
+    const gs_device_weight w = {.count = 8, .data = a, .grad = b};
+    const gs_device_plan_config settings = {
+        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
+    if (status == GS_OK)
+        status = gs_device_plan_create(&plan, device, &w, 1, &settings, error);
+    if (status == GS_OK)
+        status = gs_device_step(plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_save(&saved, &state, plan, NULL, error);
+    if (status == GS_OK)
+        status = gs_device_load(plan, &saved, &state, NULL, error);
+    if (before_end)
+        before_end();
+    gs_device_plan_free(plan);
+    if (device) {
+        gs_device_release(device, a);
+        gs_device_release(device, b);
+    }
+    gs_device_free(device);
+    return status;
+}
+
+/* The one file of a cache of kernels, in path. */
+static inline void rig_cached(char *path, size_t size, const char *folder)
+{
+    char command[256];
+    snprintf(command, sizeof command, "ls %s/*.bin", folder);
+    FILE *list = popen(command, "r");
+    CHECK(list && fgets(path, (int)size, list));
+    if (list)
+        pclose(list);
+    path[strcspn(path, "\n")] = 0;
+}
+
 /* ---- the cases ---- */
 
 /* Every optimizer, each way to store weights, each way to unscale. */
@@ -470,5 +532,34 @@ static const device_case device_cases[] = {
      0, 0, 0, 9},
 };
 enum { DEVICE_CASES = sizeof device_cases / sizeof device_cases[0] };
+
+/* 1,000 steps with storms of Inf and NaN: every preset, every optimizer. */
+static inline void device_presets(gs_device *device, size_t most, uint64_t seed)
+{
+    const char *name;
+    for (size_t i = 0; (name = gs_preset_name(i)); i++) {
+        device_case c = device_cases[i % DEVICE_CASES];
+        c.scaler = name;
+        c.rules = NULL;
+        c.steps = 1000;
+        c.every = 250;
+        c.most = most;
+        c.seed = seed + i;
+        device_compare(device, &c);
+    }
+}
+
+/* A list of ten thousand: more chunks than a group has. */
+static inline void device_many_small(gs_device *device, int steps, int every)
+{
+    for (int k = 0; k < DEVICE_CASES; k += 5) {
+        device_case c = device_cases[k];
+        c.steps = steps;
+        c.every = every;
+        c.most = 600;
+        c.small = 10000;
+        device_compare(device, &c);
+    }
+}
 
 #endif

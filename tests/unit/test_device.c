@@ -27,36 +27,17 @@ static void test_equal_bits(void)
     gs_device_free(device);
 }
 
-/* 1,000 steps with storms of Inf and NaN, for every preset. */
 static void test_presets(void)
 {
     gs_device *device = open_host();
-    const char *name;
-    for (size_t i = 0; (name = gs_preset_name(i)); i++) {
-        device_case c = device_cases[i % DEVICE_CASES];
-        c.scaler = name;
-        c.rules = NULL;
-        c.steps = 1000;
-        c.every = 250;
-        c.most = 8;
-        c.seed = 100 + i;
-        device_compare(device, &c);
-    }
+    device_presets(device, 8, 100);
     gs_device_free(device);
 }
 
-/* A list of ten thousand: more chunks than a group has. */
 static void test_many_small(void)
 {
     gs_device *device = open_host();
-    for (int k = 0; k < DEVICE_CASES; k += 5) {
-        device_case c = device_cases[k];
-        c.steps = 12;
-        c.every = 4;
-        c.most = 600;
-        c.small = 10000;
-        device_compare(device, &c);
-    }
+    device_many_small(device, 12, 4);
     gs_device_free(device);
 }
 
@@ -258,53 +239,22 @@ static void test_corners(void)
 
 /* ---- bad input ---- */
 
-static gs_status use_all(const gs_device_config *config, gs_error *error)
-{
-    const device_case c = {.optim = "lamb", .settings = "lr=0.01"};
-    const gs_optim_config optim = rig_optim(&c);
-    gs_device *device = NULL;
-    gs_device_plan *plan = NULL;
-    gs_scaler scaler;
-    gs_optim_state state;
-    gs_device_ptr memory = {0};
-    const float x[16] = {1};
-    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
-    gs_status status = gs_device_create(&device, config, error);
-    if (status == GS_OK)
-        status = gs_device_alloc(&memory, device, sizeof x, error);
-    if (status == GS_OK)
-        status = gs_device_write(device, memory, x, sizeof x, NULL, error);
-    const gs_device_weight w = {.count = 8, .data = memory, .grad = {NULL, memory.offset + 32}};
-    const gs_device_plan_config settings = {
-        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
-    if (status == GS_OK)
-        status = gs_device_plan_create(&plan, device, &w, 1, &settings, error);
-    if (status == GS_OK)
-        status = gs_device_step(plan, NULL, error);
-    if (status == GS_OK)
-        status = gs_device_save(&scaler, &state, plan, NULL, error);
-    if (status == GS_OK)
-        status = gs_device_load(plan, &scaler, &state, NULL, error);
-    gs_device_plan_free(plan);
-    if (device)
-        gs_device_release(device, memory);
-    gs_device_free(device);
-    return status;
-}
-
 /* All memory is asked for through the caller's hook; every allocation fails once. */
 static void test_out_of_memory(void)
 {
+    const device_case c = {.optim = "lamb", .settings = "lr=0.01"};
     books b = {0};
     gs_error error = {0};
     const gs_device_config config = {
         .size = sizeof config, .kind = GS_DEVICE_HOST, .alloc = books_hook(&b)};
-    CHECK_MSG(use_all(&config, &error) == GS_OK && b.blocks == 0 && !b.wrong, "%s", error.text);
+    CHECK_MSG(rig_every_call(&config, &c, NULL, &error) == GS_OK && b.blocks == 0 && !b.wrong, "%s",
+              error.text);
     const size_t calls = b.calls;
     for (size_t n = 1; n <= calls; n++) {
         b = (books){.fail_at = n};
         error = (gs_error){0};
-        CHECK_MSG(use_all(&config, &error) == GS_ENOMEM && error.text[0], "allocation %zu", n);
+        CHECK_MSG(rig_every_call(&config, &c, NULL, &error) == GS_ENOMEM && error.text[0],
+                  "allocation %zu", n);
         CHECK_MSG(b.blocks == 0 && !b.wrong, "allocation %zu: %zu are left", n, b.blocks);
     }
     CHECK_MSG(calls > 20, "only %zu allocations", calls);

@@ -439,49 +439,13 @@ static void test_barriers(void)
 /* Everything once, with the n-th call of the driver failing. at_end: when all is freed. */
 static int reached, at_end;
 static gs_alloc hook;
+static void note_end(void) { at_end = fake.left() > 0; }
+
 static gs_status all_calls(gs_error *error)
 {
     const gs_device_config config = {
         .size = sizeof config, .kind = GS_DEVICE_CUDA, .library = fake.path, .alloc = hook};
-    const gs_optim_config optim = rig_optim(&device_cases[0]);
-    gs_device_info info;
-    gs_device *device = NULL;
-    gs_device_plan *plan = NULL;
-    gs_scaler scaler, saved;
-    gs_optim_state state;
-    gs_device_ptr a = {0}, b = {0};
-    float x[8] = {0};
-    size_t n;
-    CHECK(gs_scaler_init(&scaler, NULL, NULL) == GS_OK);
-    gs_status status = gs_device_list(&info, 1, &n, &config, error);
-    if (status == GS_OK)
-        status = gs_device_create(&device, &config, error);
-    if (status == GS_OK)
-        status = gs_device_alloc(&a, device, sizeof x, error);
-    if (status == GS_OK)
-        status = gs_device_alloc(&b, device, sizeof x, error);
-    if (status == GS_OK)
-        status = gs_device_write(device, a, x, sizeof x, NULL, error);
-    if (status == GS_OK)
-        status = gs_device_copy(device, b, a, sizeof x, NULL, error);
-    const gs_device_weight w = {.count = 8, .data = a, .grad = b};
-    const gs_device_plan_config settings = {
-        .size = sizeof settings, .optim = &optim, .scaler = &scaler, .steps = 10};
-    if (status == GS_OK)
-        status = gs_device_plan_create(&plan, device, &w, 1, &settings, error);
-    if (status == GS_OK)
-        status = gs_device_step(plan, NULL, error);
-    if (status == GS_OK)
-        status = gs_device_save(&saved, &state, plan, NULL, error);
-    if (status == GS_OK)
-        status = gs_device_load(plan, &saved, &state, NULL, error);
-    at_end = fake.left() > 0;
-    gs_device_plan_free(plan);
-    if (device) {
-        gs_device_release(device, a);
-        gs_device_release(device, b);
-    }
-    gs_device_free(device);
+    const gs_status status = rig_every_call(&config, &device_cases[0], note_end, error);
     reached = fake.left() == 0;
     return status;
 }
@@ -591,7 +555,7 @@ static void test_bad_input(void)
 static void test_nvrtc(void)
 {
     SET_UP;
-    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512], command[600];
+    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512];
     gs_error error = {0};
     gs_device *device = NULL;
     gs_device_config config = {.size = sizeof config,
@@ -625,12 +589,7 @@ static void test_nvrtc(void)
             device_compare(device, &c);
         gs_device_free(device);
         device = NULL;
-        snprintf(command, sizeof command, "ls %s/*.bin", folder);
-        FILE *list = popen(command, "r");
-        CHECK(list && fgets(path, sizeof path, list));
-        if (list)
-            pclose(list);
-        path[strcspn(path, "\n")] = 0;
+        rig_cached(path, sizeof path, folder);
         FILE *f = i == 1 ? fopen(path, "r+b") : NULL;
         if (f) {
             fseek(f, 5000, SEEK_SET);

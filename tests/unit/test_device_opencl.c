@@ -43,22 +43,11 @@ static void test_equal_bits(void)
     }
 }
 
-/* 1,000 steps with storms of Inf and NaN: every preset, every optimizer. */
 static void test_presets(void)
 {
-    const char *name;
     if (!device)
         SKIP("there is no OpenCL device");
-    for (size_t i = 0; (name = gs_preset_name(i)); i++) {
-        device_case c = device_cases[i % DEVICE_CASES];
-        c.scaler = name;
-        c.rules = NULL;
-        c.steps = 1000;
-        c.every = 250;
-        c.most = test_long() ? 40 : 8;
-        c.seed = 200 + i;
-        device_compare(device, &c);
-    }
+    device_presets(device, test_long() ? 40 : 8, 200);
 }
 
 static void test_norms(void)
@@ -194,7 +183,7 @@ static void test_queues(void)
 static void test_cache(void)
 {
     const char *code = test_long() ? NULL : empty_kernels;
-    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "", command[600];
+    char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "";
     static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
                                        "clBuildProgram", "clBuildProgram", "cache"};
     gs_error error = {0};
@@ -211,12 +200,7 @@ static void test_cache(void)
         if (i == 1 && !code)
             check_cast(own);
         gs_device_free(own);
-        snprintf(command, sizeof command, "ls %s/*.bin", folder);
-        FILE *list = popen(command, "r");
-        CHECK(list && fgets(path, sizeof path, list));
-        if (list)
-            pclose(list);
-        path[strcspn(path, "\n")] = 0;
+        rig_cached(path, sizeof path, folder);
         if (i >= 1 && i <= 3)
             rewrite(path, i == 1 ? 20 : i == 2 ? 500 : 0, i == 3 ? 1000 : 0);
     }
@@ -224,19 +208,11 @@ static void test_cache(void)
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
 }
 
-/* A list of ten thousand: more chunks than a group has. */
 static void test_many_small(void)
 {
     if (!device)
         SKIP("there is no OpenCL device");
-    for (int k = 0; k < DEVICE_CASES; k += 5) {
-        device_case c = device_cases[k];
-        c.steps = 6;
-        c.every = 6;
-        c.most = 600;
-        c.small = 10000;
-        device_compare(device, &c);
-    }
+    device_many_small(device, 6, 6);
 }
 
 TESTS({"equal_bits", test_equal_bits}, {"presets", test_presets}, {"many_small", test_many_small},

@@ -10,11 +10,7 @@
  *
  * The distance of a weight's gradient is the norm of the difference over the norm of the truth.
  * Measured (GS_SHOW=1): 2.1, 1.2, 0.16 and 1.8. */
-#include "test.h"
-
-#include "gradscale/train.h"
-
-#include <math.h>
+#include "against_torch.h"
 
 enum { VOCABULARY = 48, CONTEXT = 16, LAYERS = 2, HEADS = 2, WIDTH = 32 };
 enum { BATCH = 3, TIME = 12, ROWS = BATCH * TIME, STEPS = 10, WEIGHTS = 2 + 12 * LAYERS + 2 };
@@ -40,29 +36,16 @@ static void read_vectors(void)
     CHECK_MSG(done, "tests/data/gpt.bin is not as its script writes it");
 }
 
-typedef struct job {
-    gs_context *ctx;
-    gs_model *model;
-    gs_trainer *trainer;
-} job;
-
 static job job_new(gs_mode mode, gs_dtype half)
 {
     job j = {0};
-    gs_trainer_config config = {
-        .size = sizeof config,
-        .optim.size = sizeof(gs_optim_config),
-        .tape = {.size = sizeof(gs_tape_config), .mode = mode, .half = half}};
-    CHECK(gs_optim_config_init(&config.optim, "adamw", NULL) == GS_OK);
-    CHECK(gs_optim_config_set(&config.optim, "lr=3e-3 beta2=0.95 weight_decay=0.1", NULL) == GS_OK);
-    CHECK(gs_scaler_init(&config.scaler, "static:1024", NULL) == GS_OK);
     CHECK(gs_context_create(&j.ctx, NULL, NULL) == GS_OK);
     CHECK(gs_gpt_create(
               &j.model, j.ctx,
               &(gs_gpt_config){
                   .size = sizeof(gs_gpt_config), VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH, 0}) ==
           GS_OK);
-    CHECK(gs_trainer_create(&j.trainer, j.ctx, j.model, &config) == GS_OK);
+    job_trainer(&j, mode, half, "lr=3e-3 beta2=0.95 weight_decay=0.1");
     CHECK(j.model->n == WEIGHTS);
     size_t at = 0;
     for (size_t i = 0; i < j.model->n; i++) {
@@ -74,17 +57,9 @@ static job job_new(gs_mode mode, gs_dtype half)
     return j;
 }
 
-static void job_free(job *j)
-{
-    gs_trainer_free(j->trainer);
-    gs_model_free(j->model);
-    gs_context_free(j->ctx);
-}
-
 static const gs_batch batch = {
     .n = BATCH, .time = TIME, .ids = theirs.ids, .targets = theirs.targets};
 
-/* The gradients lie in the store as they were scaled. */
 static void check_grads(const job *j, const float *error, double factor, const char *name)
 {
     const float *truth = theirs.grads;
@@ -92,42 +67,27 @@ static void check_grads(const job *j, const float *error, double factor, const c
     for (size_t i = 0; i < WEIGHTS; i++) {
         const gs_weight *w = &j->model->weights[i];
         const size_t n = w->rows * w->cols;
-        double off = 0, norm = 0;
-        for (size_t k = 0; k < n; k++) {
-            const double want = (double)truth[k];
-            off += pow((double)((const float *)w->grad)[k] / 1024 - want, 2);
-            norm += want * want;
-        }
-        const double distance = sqrt(off / norm);
+        const double distance = distance_of(w->grad, NULL, truth, n);
         worst = fmax(worst, distance / (double)error[i]);
-        CHECK_MSG(norm > 0 && distance <= factor * (double)error[i], "%s, %s: %g, PyTorch %g", name,
-                  w->name, distance, (double)error[i]);
+        CHECK_MSG(distance <= factor * (double)error[i], "%s, %s: %g, PyTorch %g", name, w->name,
+                  distance, (double)error[i]);
         truth += n;
     }
-    if (getenv("GS_SHOW"))
-        printf("%s: gradients at most %.3f times as far as PyTorch's\n", name, worst);
+    show(name, "gradients", worst);
 }
 
 static void check_run(gs_mode mode, gs_dtype half, const float *error, const float *losses,
                       double factor, const char *name)
 {
     job j = job_new(mode, half);
-    double worst = 0, most = 0x1p-22; /* of a loss of 4: a unit in the last place */
-    for (int i = 0; i < STEPS; i++)
-        most = fmax(most, fabs((double)losses[i] - (double)theirs.losses[i]));
-    for (int i = 0; i < STEPS; i++) {
-        gs_train_row row;
-        CHECK(gs_trainer_step(j.trainer, &batch, 1, &row) == GS_OK);
-        CHECK(row.report.verdict.action == GS_APPLY);
-        const double off = fabs(row.loss - (double)theirs.losses[i]);
-        worst = fmax(worst, off / most);
-        CHECK_MSG(off <= factor * most, "%s, step %d: loss %.9g, not %.9g", name, i, row.loss,
-                  (double)theirs.losses[i]);
+    double worst = 0;
+    for (size_t i = 0; i < STEPS; i++) {
+        const torch_losses of_steps = {theirs.losses, losses, STEPS};
+        worst = fmax(worst, check_step(&j, &batch, of_steps, i, factor, name));
         if (i == 0)
             check_grads(&j, error, factor, name);
     }
-    if (getenv("GS_SHOW"))
-        printf("%s: losses at most %.3f times as far as PyTorch's\n", name, worst);
+    show(name, "losses", worst);
     job_free(&j);
 }
 
@@ -135,15 +95,7 @@ static void test_logits(void)
 {
     read_vectors();
     job j = job_new(GS_O0, GS_F16);
-    gs_tape *t = gs_trainer_tape(j.trainer);
-    gs_tape_begin(t, 0, 0);
-    const float *logits = j.model->logits(j.model, t, &batch)->data;
-    CHECK(gs_tape_status(t) == GS_OK);
-    double worst = 0;
-    for (size_t i = 0; logits && i < ROWS * VOCABULARY; i++)
-        worst = fmax(worst, fabs((double)logits[i] - (double)theirs.logits[i]));
-    CHECK_MSG(logits && worst <= 2 * (double)theirs.logits_error, "off by %g, PyTorch by %g", worst,
-              (double)theirs.logits_error);
+    check_logits(&j, &batch, theirs.logits, ROWS * VOCABULARY, 2, (double)theirs.logits_error);
     job_free(&j);
 }
 

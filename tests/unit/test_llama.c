@@ -4,14 +4,12 @@
  * test_gpt.c: a multiple of PyTorch's own distance from its f64. Measured: GS_SHOW=1.
  *
  * Besides: every mixture of the parts of a GPT trains, and goes on with a text to the same bits. */
-#include "test.h"
+#include "against_torch.h"
 
 #include "gradscale/checkpoint.h"
 #include "gradscale/infer.h"
 #include "gradscale/io.h"
-#include "gradscale/train.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -61,35 +59,15 @@ static void read_vectors(void)
     read_tensor(losses[0], 3 * STEPS, "test.", "losses");
 }
 
-typedef struct job {
-    gs_context *ctx;
-    gs_model *model;
-    gs_trainer *trainer;
-} job;
-
 static job job_new(const gs_gpt_config *c, gs_mode mode, gs_dtype half, unsigned without,
                    unsigned threads)
 {
     job j = {0};
-    gs_trainer_config config = {
-        .size = sizeof config,
-        .optim.size = sizeof(gs_optim_config),
-        .tape = {.size = sizeof(gs_tape_config), .mode = mode, .half = half}};
     const gs_config machine = {.size = sizeof machine, .without_cpu = without, .threads = threads};
-    CHECK(gs_optim_config_init(&config.optim, "adamw", NULL) == GS_OK);
-    CHECK(gs_optim_config_set(&config.optim, "lr=3e-3 beta2=0.95 weight_decay=0.1", NULL) == GS_OK);
-    CHECK(gs_scaler_init(&config.scaler, "static:1024", NULL) == GS_OK);
     CHECK(gs_context_create(&j.ctx, &machine, NULL) == GS_OK);
     CHECK(gs_gpt_create(&j.model, j.ctx, c) == GS_OK);
-    CHECK(gs_trainer_create(&j.trainer, j.ctx, j.model, &config) == GS_OK);
+    job_trainer(&j, mode, half, "lr=3e-3 beta2=0.95 weight_decay=0.1");
     return j;
-}
-
-static void job_free(job *j)
-{
-    gs_trainer_free(j->trainer);
-    gs_model_free(j->model);
-    gs_context_free(j->ctx);
 }
 
 static job job_of_file(gs_mode mode, gs_dtype half)
@@ -100,7 +78,6 @@ static job job_of_file(gs_mode mode, gs_dtype half)
     return j;
 }
 
-/* The gradients lie in the store as they were scaled. */
 static void check_grads(const job *j, int which, double factor, const char *name)
 {
     static float truth[VOCABULARY * 32];
@@ -109,43 +86,28 @@ static void check_grads(const job *j, int which, double factor, const char *name
         const gs_weight *w = &j->model->weights[i];
         const size_t n = w->rows * w->cols;
         float error[2];
-        double off = 0, norm = 0;
         read_tensor(truth, n, "grad.", w->name);
         read_tensor(error, 2, "error.", w->name);
-        for (size_t k = 0; k < n; k++) {
-            const double want = (double)truth[k];
-            off += pow((double)((const float *)w->grad)[k] / 1024 - want, 2);
-            norm += want * want;
-        }
-        const double distance = sqrt(off / norm), most = (double)error[which];
+        const double distance = distance_of(w->grad, NULL, truth, n), most = (double)error[which];
         worst = fmax(worst, distance / most);
-        CHECK_MSG(norm > 0 && distance <= factor * most, "%s, %s: %g, PyTorch %g", name, w->name,
-                  distance, most);
+        CHECK_MSG(distance <= factor * most, "%s, %s: %g, PyTorch %g", name, w->name, distance,
+                  most);
     }
-    if (getenv("GS_SHOW"))
-        printf("%s: gradients at most %.3f times as far as PyTorch's\n", name, worst);
+    show(name, "gradients", worst);
 }
 
 static void check_run(gs_mode mode, gs_dtype half, double factor, const char *name)
 {
     job j = job_of_file(mode, half);
     const int which = mode == GS_O0 ? 0 : 1;
-    double worst = 0, most = 0x1p-22; /* of a loss of 4: a unit in the last place */
-    for (int i = 0; i < STEPS; i++)
-        most = fmax(most, fabs((double)losses[1 + which][i] - (double)losses[0][i]));
-    for (int i = 0; i < STEPS; i++) {
-        gs_train_row row;
-        CHECK(gs_trainer_step(j.trainer, &batch, 1, &row) == GS_OK);
-        CHECK(row.report.verdict.action == GS_APPLY);
-        const double off = fabs(row.loss - (double)losses[0][i]);
-        worst = fmax(worst, off / most);
-        CHECK_MSG(off <= factor * most, "%s, step %d: loss %.9g, not %.9g", name, i, row.loss,
-                  (double)losses[0][i]);
+    double worst = 0;
+    for (size_t i = 0; i < STEPS; i++) {
+        const torch_losses of_steps = {losses[0], losses[1 + which], STEPS};
+        worst = fmax(worst, check_step(&j, &batch, of_steps, i, factor, name));
         if (i == 0)
             check_grads(&j, which, factor, name);
     }
-    if (getenv("GS_SHOW"))
-        printf("%s: losses at most %.3f times as far as PyTorch's\n", name, worst);
+    show(name, "losses", worst);
     job_free(&j);
 }
 
@@ -157,15 +119,7 @@ static void test_logits(void)
     read_tensor(want, ROWS * VOCABULARY, "test.", "logits");
     read_tensor(&error, 1, "test.", "logits_error");
     job j = job_of_file(GS_O0, GS_F16);
-    gs_tape *t = gs_trainer_tape(j.trainer);
-    gs_tape_begin(t, 0, 0);
-    const float *logits = j.model->logits(j.model, t, &batch)->data;
-    CHECK(gs_tape_status(t) == GS_OK);
-    double worst = 0;
-    for (size_t i = 0; logits && i < ROWS * VOCABULARY; i++)
-        worst = fmax(worst, fabs((double)logits[i] - (double)want[i]));
-    CHECK_MSG(logits && worst <= 3 * (double)error, "off by %g, PyTorch by %g", worst,
-              (double)error);
+    check_logits(&j, &batch, want, ROWS * VOCABULARY, 3, (double)error);
     job_free(&j);
 }
 

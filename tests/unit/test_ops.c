@@ -5,195 +5,9 @@
  * 8 units in the last place. Inputs are f32 in O0 and O1, the first is half in O2 and all are in
  * O3; their values are halves in any case, so that casting them loses nothing. Memory that ends is
  * tried at every allocation. */
-#include "memory.h"
-#include "test.h"
+#include "op_case.h"
 
-#include "gradscale/engine.h"
-
-#include <math.h>
 #include <stdbool.h>
-
-enum { MAX_INPUTS = 3, MAX_COUNT = 4096 };
-
-typedef struct shape {
-    int rank;
-    size_t n[4];
-} shape;
-
-typedef struct op_case op_case;
-struct op_case {
-    shape in[MAX_INPUTS]; /* rank 0: no such input */
-    shape out;
-    gs_value *(*run)(gs_tape *t, gs_value **in);
-    void (*naive)(double *y, double *const *in, const op_case *c); /* NULL: y is a scalar loss */
-    double spread;                                                 /* inputs are about this large */
-};
-
-static size_t count_of(const shape *s)
-{
-    size_t n = 1;
-    for (int i = 0; i < s->rank; i++)
-        n *= s->n[i];
-    return n;
-}
-
-static double uniform(uint64_t stream, size_t i) /* -1 to 1 */
-{
-    return (double)gs_random_u32(stream, i) * 0x1p-31 - 1;
-}
-
-static double rounded(double x, gs_mode mode, gs_dtype half)
-{
-    const float f = (float)x;
-    if (mode == GS_O0)
-        return (double)f;
-    return (double)(half == GS_F16 ? gs_f16_to_f32(gs_f32_to_f16(f))
-                                   : gs_bf16_to_f32(gs_f32_to_bf16(f)));
-}
-
-static double naive_loss(double *const *in, const double *target, const op_case *c)
-{
-    static double y[MAX_COUNT];
-    const size_t n = count_of(&c->out);
-    c->naive(y, in, c);
-    if (c->out.rank == 0)
-        return y[0];
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (y[i] - target[i]) * (y[i] - target[i]);
-    return sum / (double)n;
-}
-
-/* The loss of the engine, and its gradients in w[].grad. */
-static gs_status run_engine(gs_value **loss, gs_tape *t, gs_weight *w, const float *target,
-                            const op_case *c, gs_mode mode, gs_dtype half)
-{
-    gs_value *in[MAX_INPUTS] = {NULL};
-    gs_tape_begin(t, 1, 7);
-    for (int k = 0; k < MAX_INPUTS && c->in[k].rank; k++) {
-        memset(w[k].grad, 0, w[k].cols * sizeof(float));
-        in[k] = gs_reshape(t, gs_param(t, &w[k]), c->in[k].rank, c->in[k].n);
-        if (mode == GS_O3 || (mode == GS_O2 && k == 0))
-            in[k] = gs_cast(t, in[k], half);
-    }
-    gs_value *y = c->run(t, in);
-    *loss = y;
-    if (c->out.rank)
-        *loss = gs_mse(t, y, gs_input(t, GS_F32, c->out.rank, c->out.n, target));
-    return gs_tape_backward(t, *loss, 1);
-}
-
-/* Allocation k = 1, 2, 3... fails: always NOMEM, never a leak. */
-static void check_no_memory(const op_case *c, gs_weight *w, const float *target)
-{
-    gs_status status = GS_ENOMEM;
-    size_t k = 0;
-    while (status == GS_ENOMEM && ++k < 100) {
-        books b = {.fail_at = k};
-        gs_context *ctx = NULL;
-        gs_tape *t = NULL;
-        gs_value *loss;
-        status = gs_context_create(
-            &ctx, &(gs_config){.size = sizeof(gs_config), .alloc = books_hook(&b), .threads = 1},
-            NULL);
-        if (status == GS_OK)
-            status = gs_tape_create(
-                &t, ctx,
-                &(gs_tape_config){
-                    .size = sizeof(gs_tape_config), .mode = GS_O2, .half = GS_F16, .recompute = 1});
-        if (status == GS_OK)
-            status = run_engine(&loss, t, w, target, c, GS_O2, GS_F16);
-        gs_tape_free(t);
-        gs_context_free(ctx);
-        CHECK_MSG(b.blocks == 0 && !b.wrong, "allocation %zu: %zu blocks are left", k, b.blocks);
-    }
-    CHECK_MSG(status == GS_OK && k > 3, "allocation %zu: %s", k, gs_status_name(status));
-}
-
-static void check_case(const op_case *c, gs_mode mode, gs_dtype half)
-{
-    static float data[MAX_INPUTS][MAX_COUNT], grad[MAX_INPUTS][MAX_COUNT], target[MAX_COUNT];
-    static double x[MAX_INPUTS][MAX_COUNT], aim[MAX_COUNT];
-    double *in[MAX_INPUTS] = {x[0], x[1], x[2]};
-    gs_weight w[MAX_INPUTS] = {{0}};
-    const double eps = mode == GS_O0 ? 0x1p-16 : half == GS_F16 ? 0x1p-8 : 0x1p-5;
-
-    for (int k = 0; k < MAX_INPUTS && c->in[k].rank; k++) {
-        const size_t n = count_of(&c->in[k]);
-        for (size_t i = 0; i < n; i++) {
-            x[k][i] = rounded(c->spread * uniform(100 + (uint64_t)k, i), mode, half);
-            data[k][i] = (float)x[k][i];
-        }
-        w[k] = (gs_weight){.name = "w",
-                           .rows = 1,
-                           .cols = n,
-                           .data = data[k],
-                           .dtype = GS_F32,
-                           .grad = grad[k],
-                           .grad_dtype = GS_F32};
-    }
-    for (size_t i = 0; i < count_of(&c->out); i++) {
-        aim[i] = rounded(uniform(99, i), mode, half);
-        target[i] = (float)aim[i];
-    }
-    gs_context *ctx;
-    gs_tape *t;
-    const gs_tape_config config = {
-        .size = sizeof config, .mode = mode, .half = half, .telemetry = 1, .recompute = 1};
-    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
-    CHECK(gs_tape_create(&t, ctx, &config) == GS_OK);
-    const double loss = naive_loss(in, aim, c);
-    gs_value *value;
-    const gs_status status = run_engine(&value, t, w, target, c, mode, half);
-    CHECK_MSG(status == GS_OK, "%s", gs_context_error(ctx)->text);
-    const double got = status == GS_OK ? (double)*(const float *)value->data : (double)NAN;
-    CHECK_MSG(fabs(got - loss) <= eps * (1 + fabs(loss)), "O%d: loss %g, not %g", (int)mode, got,
-              loss);
-
-    for (int k = 0; k < MAX_INPUTS && c->in[k].rank; k++) {
-        static double want[MAX_COUNT];
-        const size_t n = count_of(&c->in[k]);
-        double largest = 0;
-        for (size_t i = 0; i < n; i++) {
-            const double h = 1e-5, keep = x[k][i];
-            x[k][i] = keep + h;
-            const double up = naive_loss(in, aim, c);
-            x[k][i] = keep - h;
-            const double down = naive_loss(in, aim, c);
-            x[k][i] = keep;
-            want[i] = (up - down) / (2 * h);
-            largest = fmax(largest, fabs(want[i]));
-        }
-        CHECK(largest > 0);
-        for (size_t i = 0; i < n; i++)
-            CHECK_MSG(fabs((double)grad[k][i] - want[i]) <= eps * largest + 1e-9,
-                      "O%d %s, input %d, element %zu: %g, not %g; the largest is %g", (int)mode,
-                      gs_dtype_format(half)->name, k, i, (double)grad[k][i], want[i], largest);
-    }
-    gs_tape_free(t);
-    gs_context_free(ctx);
-    if (mode == GS_O2)
-        check_no_memory(c, w, target);
-}
-
-static void check_halves(const op_case *c)
-{
-    for (int mode = GS_O1; mode <= GS_O3; mode++) {
-        check_case(c, (gs_mode)mode, GS_F16);
-        check_case(c, (gs_mode)mode, GS_BF16);
-    }
-}
-
-static void check_op(const op_case *c)
-{
-    check_case(c, GS_O0, GS_F16);
-    check_halves(c);
-}
-
-#define SHAPE(...)                                                        \
-    {                                                                     \
-        sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t), { __VA_ARGS__ } \
-    }
 
 /* ---- cast and reshape ---- */
 
@@ -335,43 +149,7 @@ enum { HEADS = 2 };
 
 static gs_value *run_attention(gs_tape *t, gs_value **in) { return gs_attention(t, in[0], HEADS); }
 
-static void naive_attention(double *y, double *const *in, const op_case *c)
-{
-    const size_t time = c->out.n[1], width = c->out.n[2], d = width / HEADS;
-    for (size_t b = 0; b < c->out.n[0]; b++)
-        for (size_t h = 0; h < HEADS; h++)
-            for (size_t i = 0; i < time; i++) {
-                const double *qkv = in[0] + b * time * 3 * width + h * d;
-                double p[256], sum = 0, *row = y + (b * time + i) * width + h * d;
-                for (size_t j = 0; j <= i; j++) {
-                    p[j] = 0;
-                    for (size_t l = 0; l < d; l++)
-                        p[j] += qkv[i * 3 * width + l] * qkv[(j * 3 + 1) * width + l];
-                    p[j] = exp(p[j] / sqrt((double)d));
-                    sum += p[j];
-                }
-                for (size_t l = 0; l < d; l++) {
-                    row[l] = 0;
-                    for (size_t j = 0; j <= i; j++)
-                        row[l] += p[j] / sum * qkv[(j * 3 + 2) * width + l];
-                }
-            }
-}
-
-static void check_grouped(void);
-
-static void check_attention(void)
-{
-    const op_case small = {{SHAPE(2, 5, 36)}, SHAPE(2, 5, 12), run_attention, naive_attention, 1};
-    const op_case tiles = {
-        {SHAPE(1, 70, 12)}, SHAPE(1, 70, 4), run_attention, naive_attention, 1.5};
-    check_op(&small);
-    check_op(&tiles); /* more queries than a tile has */
-    check_grouped();
-}
-
-/* ---- four heads that share two of keys and values ---- */
-
+/* Four heads that share two of keys and values. */
 enum { GROUPED = 4, SHARED = 2 };
 
 static gs_value *run_grouped(gs_tape *t, gs_value **in)
@@ -384,15 +162,16 @@ static gs_value *run_grouped_fused(gs_tape *t, gs_value **in)
     return gs_attention_grouped(t, in[0], NULL, NULL, GROUPED, SHARED);
 }
 
-static void naive_grouped(double *y, double *const *in, const op_case *c)
+static void naive_attention(double *y, double *const *in, const op_case *c)
 {
-    const bool fused = c->run == run_grouped_fused;
-    const size_t time = c->out.n[1], width = c->out.n[2], d = width / GROUPED, kv = SHARED * d;
+    const bool fused = c->run != run_grouped, alone = c->run == run_attention;
+    const size_t heads = alone ? HEADS : GROUPED, shared = alone ? HEADS : SHARED;
+    const size_t time = c->out.n[1], width = c->out.n[2], d = width / heads, kv = shared * d;
     const size_t all = fused ? width + 2 * kv : 0;
     for (size_t b = 0; b < c->out.n[0]; b++)
-        for (size_t h = 0; h < GROUPED; h++)
+        for (size_t h = 0; h < heads; h++)
             for (size_t i = 0; i < time; i++) {
-                const size_t g = h / (GROUPED / SHARED), t0 = b * time;
+                const size_t g = h / (heads / shared), t0 = b * time;
                 const double *q = in[0] + (t0 + i) * (fused ? all : width) + h * d;
                 double p[256], sum = 0, *row = y + (t0 + i) * width + h * d;
                 for (size_t l = 0; l < d; l++)
@@ -414,22 +193,26 @@ static void naive_grouped(double *y, double *const *in, const op_case *c)
             }
 }
 
-static void check_grouped(void)
+static void check_attention(void)
 {
-    const op_case apart = {{SHAPE(2, 5, 24), SHAPE(2, 5, 12), SHAPE(2, 5, 12)},
-                           SHAPE(2, 5, 24),
-                           run_grouped,
-                           naive_grouped,
-                           1};
-    const op_case tiles = {{SHAPE(1, 70, 8), SHAPE(1, 70, 4), SHAPE(1, 70, 4)},
-                           SHAPE(1, 70, 8),
-                           run_grouped,
-                           naive_grouped,
-                           1.5};
-    const op_case fused = {{SHAPE(2, 5, 32)}, SHAPE(2, 5, 16), run_grouped_fused, naive_grouped, 1};
-    check_op(&apart);
-    check_op(&tiles);
-    check_op(&fused);
+    const op_case cases[] = {
+        {{SHAPE(2, 5, 36)}, SHAPE(2, 5, 12), run_attention, naive_attention, 1},
+        /* more queries than a tile has */
+        {{SHAPE(1, 70, 12)}, SHAPE(1, 70, 4), run_attention, naive_attention, 1.5},
+        {{SHAPE(2, 5, 24), SHAPE(2, 5, 12), SHAPE(2, 5, 12)},
+         SHAPE(2, 5, 24),
+         run_grouped,
+         naive_attention,
+         1},
+        {{SHAPE(1, 70, 8), SHAPE(1, 70, 4), SHAPE(1, 70, 4)},
+         SHAPE(1, 70, 8),
+         run_grouped,
+         naive_attention,
+         1.5},
+        {{SHAPE(2, 5, 32)}, SHAPE(2, 5, 16), run_grouped_fused, naive_attention, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_op(&cases[i]);
 }
 
 /* ---- rotary: two heads of 6 columns, and 5 columns that are left alone ---- */
@@ -541,35 +324,6 @@ static void naive_gelu(double *y, double *const *in, const op_case *c)
     }
 }
 
-/* ---- recomputation of a segment that uses its x twice, and its gradient with it ---- */
-
-static gs_value *segment(const void *args, gs_tape *t, gs_value *x)
-{
-    const float p = *(const float *)args;
-    return gs_dropout(t, gs_add(t, x, gs_gelu(t, gs_gelu(t, x))), p);
-}
-
-static gs_value *run_recompute(gs_tape *t, gs_value **in)
-{
-    const float p = 0;
-    return gs_add(t, gs_recompute(t, in[0], segment, &p, sizeof p), in[0]);
-}
-
-static void naive_recompute(double *y, double *const *in, const op_case *c)
-{
-    double inner[MAX_COUNT], *const through[] = {inner};
-    naive_gelu(inner, in, c);
-    naive_gelu(y, through, c);
-    for (size_t i = 0; i < count_of(&c->out); i++)
-        y[i] += 2 * in[0][i];
-}
-
-static void check_recompute(void)
-{
-    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_recompute, naive_recompute, 2};
-    check_op(&c);
-}
-
 static void check_gelu(void)
 {
     const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_gelu, naive_gelu, 3};
@@ -646,6 +400,35 @@ static void naive_fake_quant(double *y, double *const *in, const op_case *c)
 static void check_fake_quant(void)
 {
     const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_fake_quant, naive_fake_quant, 1};
+    check_op(&c);
+}
+
+/* ---- recomputation of a segment that uses its x twice, and its gradient with it ---- */
+
+static gs_value *segment(const void *args, gs_tape *t, gs_value *x)
+{
+    const float p = *(const float *)args;
+    return gs_dropout(t, gs_add(t, x, gs_gelu(t, gs_gelu(t, x))), p);
+}
+
+static gs_value *run_recompute(gs_tape *t, gs_value **in)
+{
+    const float p = 0;
+    return gs_add(t, gs_recompute(t, in[0], segment, &p, sizeof p), in[0]);
+}
+
+static void naive_recompute(double *y, double *const *in, const op_case *c)
+{
+    double inner[MAX_COUNT], *const through[] = {inner};
+    naive_gelu(inner, in, c);
+    naive_gelu(y, through, c);
+    for (size_t i = 0; i < count_of(&c->out); i++)
+        y[i] += 2 * in[0][i];
+}
+
+static void check_recompute(void)
+{
+    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_recompute, naive_recompute, 2};
     check_op(&c);
 }
 

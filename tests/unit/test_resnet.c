@@ -10,11 +10,8 @@
  * of the largest of all. In half types a rounding may turn a relu on or off, and a batchnorm over
  * 16 numbers makes much of that: the root mean square over all weights is compared.
  * Measured (GS_SHOW=1): 2.3, 0.9 and 0.4. */
-#include "test.h"
+#include "against_torch.h"
 
-#include "gradscale/train.h"
-
-#include <math.h>
 #include <stdbool.h>
 
 enum { BATCH = 4, SIDE = 64, CLASSES = 10, SAMPLES = 32, WEIGHTS = 200, STEPS = 10, LAST = 2048 };
@@ -56,12 +53,6 @@ static size_t sampled(const gs_model *m, size_t t)
     return count < SAMPLES ? count : SAMPLES;
 }
 
-typedef struct job {
-    gs_context *ctx;
-    gs_model *model;
-    gs_trainer *trainer;
-} job;
-
 static void fill(const gs_model *m, size_t t)
 {
     const gs_weight *w = &m->weights[t];
@@ -80,29 +71,14 @@ static void fill(const gs_model *m, size_t t)
 static job job_new(gs_mode mode, gs_dtype half)
 {
     job j = {0};
-    gs_trainer_config config = {
-        .size = sizeof config,
-        .optim.size = sizeof(gs_optim_config),
-        .tape = {.size = sizeof(gs_tape_config), .mode = mode, .half = half}};
     const gs_resnet_config sizes = {sizeof sizes, SIDE, SIDE, 3, CLASSES, theirs.depth};
-    CHECK(gs_optim_config_init(&config.optim, "adamw", NULL) == GS_OK);
-    CHECK(gs_optim_config_set(&config.optim, "lr=1e-4 beta2=0.95 weight_decay=0.1 eps=1e-3",
-                              NULL) == GS_OK);
-    CHECK(gs_scaler_init(&config.scaler, "static:1024", NULL) == GS_OK);
     CHECK(gs_context_create(&j.ctx, NULL, NULL) == GS_OK);
     CHECK(gs_resnet_create(&j.model, j.ctx, &sizes) == GS_OK);
-    CHECK(gs_trainer_create(&j.trainer, j.ctx, j.model, &config) == GS_OK);
+    job_trainer(&j, mode, half, "lr=1e-4 beta2=0.95 weight_decay=0.1 eps=1e-3");
     for (size_t i = 0; i < j.model->n; i++)
         fill(j.model, i);
     CHECK(gs_trainer_sync(j.trainer) == GS_OK);
     return j;
-}
-
-static void job_free(job *j)
-{
-    gs_trainer_free(j->trainer);
-    gs_model_free(j->model);
-    gs_context_free(j->ctx);
 }
 
 static void read_floats(FILE *f, float *to, size_t n)
@@ -147,7 +123,6 @@ static double largest(const float *list, size_t n)
     return most;
 }
 
-/* The gradients lie in the store as they were scaled. */
 static void check_grads(const job *j, const float *error, double factor, const char *name)
 {
     const gs_model *m = j->model;
@@ -155,25 +130,21 @@ static void check_grads(const job *j, const float *error, double factor, const c
     double worst = 0, ours = 0, pytorch = 0;
     for (size_t t = 0; t < m->n; t++) {
         const size_t count = m->entries[t].rows * m->entries[t].cols, n = sampled(m, t);
-        const float *grad = m->weights[t].grad;
-        double off = 0, norm = 0;
-        for (size_t k = 0; k < n; k++) {
-            const double want = (double)theirs.grads[t][k];
-            off += pow((double)grad[place(m, t, (k * count / n + 7 * k) % count)] / 1024 - want, 2);
-            norm += want * want;
-        }
-        const double distance = sqrt(off / norm), most = fmax((double)error[t], least);
+        size_t at[SAMPLES];
+        for (size_t k = 0; k < n; k++)
+            at[k] = place(m, t, (k * count / n + 7 * k) % count);
+        const double distance = distance_of(m->weights[t].grad, at, theirs.grads[t], n);
+        const double most = fmax((double)error[t], least);
         worst = fmax(worst, distance / most);
         ours += distance * distance;
         pytorch += (double)error[t] * (double)error[t];
-        CHECK_MSG(norm > 0 && (error != theirs.f32_error || distance <= factor * most),
-                  "%s, %s: %g, PyTorch %g", name, m->entries[t].name, distance, (double)error[t]);
+        CHECK_MSG(error != theirs.f32_error || distance <= factor * most, "%s, %s: %g, PyTorch %g",
+                  name, m->entries[t].name, distance, (double)error[t]);
     }
     CHECK_MSG(sqrt(ours / pytorch) <= factor, "%s: gradients are %.3f times as far", name,
               sqrt(ours / pytorch));
-    if (getenv("GS_SHOW"))
-        printf("%s: gradients at most %.3f, on the whole %.3f times as far as PyTorch's\n", name,
-               worst, sqrt(ours / pytorch));
+    show(name, "gradients", worst);
+    show(name, "their root mean square", sqrt(ours / pytorch));
 }
 
 static void check_var(const job *j)
@@ -189,46 +160,30 @@ static void check_run(gs_mode mode, gs_dtype half, const float *error, const flo
                       double factor, const char *name)
 {
     job j = job_new(mode, half);
-    double worst = 0, most = 0x1p-22;
-    for (size_t i = 0; i < theirs.steps; i++)
-        most = fmax(most, fabs((double)losses[i] - (double)theirs.losses[i]));
+    double worst = 0;
     for (size_t i = 0; i < theirs.steps; i++) {
-        gs_train_row row;
-        CHECK(gs_trainer_step(j.trainer, &batch, 1, &row) == GS_OK);
-        CHECK(row.report.verdict.action == GS_APPLY);
-        const double off = fabs(row.loss - (double)theirs.losses[i]);
-        worst = fmax(worst, off / most);
-        CHECK_MSG(off <= factor * most, "%s, step %zu: loss %.9g, not %.9g", name, i, row.loss,
-                  (double)theirs.losses[i]);
+        const torch_losses of_steps = {theirs.losses, losses, theirs.steps};
+        worst = fmax(worst, check_step(&j, &batch, of_steps, i, factor, name));
         if (i == 0)
             check_grads(&j, error, factor, name);
     }
     if (mode == GS_O0)
         check_var(&j);
-    if (getenv("GS_SHOW"))
-        printf("%s: losses at most %.3f times as far as PyTorch's\n", name, worst);
+    show(name, "losses", worst);
     job_free(&j);
 }
 
-static void check_logits(void)
+static void check_logits_f32(void)
 {
     job j = job_new(GS_O0, GS_F16);
-    gs_tape *t = gs_trainer_tape(j.trainer);
-    gs_tape_begin(t, 0, 0);
-    const float *logits = j.model->logits(j.model, t, &batch)->data;
-    CHECK(gs_tape_status(t) == GS_OK);
-    double worst = 0;
-    for (size_t i = 0; logits && i < BATCH * CLASSES; i++)
-        worst = fmax(worst, fabs((double)logits[i] - (double)theirs.logits[i]));
-    CHECK_MSG(logits && worst <= 3 * (double)theirs.logits_error, "off by %g, PyTorch by %g", worst,
-              (double)theirs.logits_error);
+    check_logits(&j, &batch, theirs.logits, BATCH * CLASSES, 3, (double)theirs.logits_error);
     job_free(&j);
 }
 
 static void test_18(void)
 {
     read_vectors(18);
-    check_logits();
+    check_logits_f32();
     check_run(GS_O0, GS_F16, theirs.f32_error, theirs.f32_losses, 3, "resnet18 f32");
 }
 
@@ -242,7 +197,7 @@ static void test_18_half(void)
 static void test_50(void)
 {
     read_vectors(50);
-    check_logits();
+    check_logits_f32();
     check_run(GS_O0, GS_F16, theirs.f32_error, theirs.f32_losses, 3, "resnet50 f32");
 }
 

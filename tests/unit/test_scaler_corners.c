@@ -303,17 +303,24 @@ static void test_attribution_of_policies(void)
         }
 }
 
+/* A window, a good micro-batch for it, and one that nothing has been said of. */
+static gs_window window_of(gs_scaler *s, gs_step *good, gs_step *bad)
+{
+    gs_window w;
+    gs_window_begin(&w, s, GS_DROP_MICROBATCH);
+    gs_step_begin(good, s);
+    *bad = *good;
+    gs_step_amax(good, 3);
+    return w;
+}
+
 static void test_probe_and_windows(void)
 {
     for (int probing = 0; probing < 2; probing++) {
         gs_scaler s = scaler_of("pytorch", probing ? "probe=yes" : "");
         const double before = gs_scaler_scale(&s);
-        gs_window w;
         gs_step good, bad;
-        gs_window_begin(&w, &s, GS_DROP_MICROBATCH);
-        gs_step_begin(&good, &s);
-        bad = good;
-        gs_step_amax(&good, 3);
+        gs_window w = window_of(&s, &good, &bad);
         gs_step_flag(&bad, 1);
         gs_window_add(&w, &good);
         gs_window_add(&w, &bad);
@@ -330,12 +337,8 @@ static void test_probe_and_windows(void)
     /* what makes a micro-batch bad: rejected, the loss, a flag, an infinity */
     for (int k = 0; k < 4; k++) {
         gs_scaler s = scaler_of("pytorch", "");
-        gs_window w;
         gs_step good, bad;
-        gs_window_begin(&w, &s, GS_DROP_MICROBATCH);
-        gs_step_begin(&good, &s);
-        bad = good;
-        gs_step_amax(&good, 3);
+        gs_window w = window_of(&s, &good, &bad);
         if (k == 0)
             gs_step_reject(&bad);
         else if (k == 1)

@@ -1,10 +1,10 @@
 /* A byte-level BPE tokenizer, in parts:
  *
  *     unicode.h  classes of characters          vocab.c   tokens and merges, looked up by hashes
- *     words.c    text into words                read.c    tokenizer.json, vocab.json, merges.txt
- *     merge.c    a word into tokens             write.c   the same back
- *     added.c    tokens that are found first    train.c   merges learned from text
- *     encode.c   all of it, with words remembered
+ *     words.c    text into words                open.c    files; the life of a tokenizer
+ *     merge.c    a word into tokens             read.c    tokenizer.json, vocab.json, merges.txt
+ *     added.c    tokens that are found first    write.c   the same back
+ *     encode.c   all, with words remembered     train.c   merges learned from text
  *
  * In files a token is written in an alphabet of 256 printable characters, one per byte. A token
  * with any other character in it stands for its own UTF-8: it is `raw`. */
@@ -13,6 +13,8 @@
 
 #include "base/base.h"
 #include "gradscale/tokenizer.h"
+
+#include <string.h>
 
 enum { GSI_NO_TOKEN = -1 };
 static const uint32_t GSI_NO_RANK = UINT32_MAX;
@@ -44,7 +46,7 @@ struct gs_tokenizer {
     gsi_heap heap;
 
     gsi_token *tokens; /* [n] */
-    size_t n, tokens_room;
+    size_t n;
     char *bytes;
     size_t bytes_used, bytes_room;
     uint32_t *slots; /* [slots_mask + 1]: id + 1 by the hash of a token; 0: empty */
@@ -91,6 +93,22 @@ bool gsi_merge_add(gs_tokenizer *t, uint32_t left, uint32_t right, uint32_t id);
 /* When all tokens are there. */
 void gsi_vocab_finish(gs_tokenizer *t);
 
+/* The low bits and those from 40 on are good. */
+static inline uint64_t gsi_bytes_hash(const char *bytes, size_t n)
+{
+    static const uint64_t MIX = 0x9E3779B97F4A7C15;
+    uint64_t h = n, x;
+    for (; n > 8; bytes += 8, n -= 8) {
+        memcpy(&x, bytes, 8);
+        h = (h ^ x) * MIX;
+        h ^= h >> 32;
+    }
+    x = 0;
+    memcpy(&x, bytes, n);
+    h = (h ^ x) * MIX;
+    return h ^ h >> 32;
+}
+
 static inline uint64_t gsi_pair_hash(uint32_t left, uint32_t right)
 {
     const uint64_t x = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15;
@@ -129,7 +147,7 @@ gs_status gsi_added_split(const gs_tokenizer *t, bool normalized, const uint8_t 
 /* Sorts them: once, when all are there. */
 void gsi_added_finish(gs_tokenizer *t);
 
-/* ---- write.c, read.c ---- */
+/* ---- open.c ---- */
 
 #define GSI_END_OF_TEXT "<|endoftext|>"
 gs_status gsi_tokenizer_new(gs_tokenizer **out, const gs_alloc *alloc, gs_error *error);

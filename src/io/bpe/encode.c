@@ -31,24 +31,10 @@ static void put(output *out, const int32_t *ids, size_t n)
 
 /* ---- words ---- */
 
-static uint64_t load(const uint8_t *p, size_t n)
-{
-    uint64_t x = 0;
-    memcpy(&x, p, n);
-    return x;
-}
-
 /* n is 1 to KEY. */
 static gsi_cached *line_of(const gs_tokenizer *t, const uint8_t *p, size_t n)
 {
-    static const uint64_t MIX = 0x9E3779B97F4A7C15;
-    uint64_t h = n;
-    for (; n > 8; p += 8, n -= 8) {
-        h = (h ^ load(p, 8)) * MIX;
-        h ^= h >> 32;
-    }
-    h = (h ^ load(p, n)) * MIX;
-    return &t->cache[h >> 40 & (LINES - 1)];
+    return &t->cache[gsi_bytes_hash((const char *)p, n) >> 40 & (LINES - 1)];
 }
 
 static gs_status no_byte(const output *out, uint8_t byte)

@@ -60,7 +60,7 @@ typedef struct learner {
 
 /* ---- tables ---- */
 
-/* Twice as many slots; `again` puts everything into them. */
+/* Twice as many slots where n half fill them; the caller puts everything into the new ones. */
 static bool grow_slots(learner *l, uint32_t **slots, size_t *mask, size_t n)
 {
     if (*slots && 2 * n < *mask)
@@ -76,24 +76,9 @@ static bool grow_slots(learner *l, uint32_t **slots, size_t *mask, size_t n)
     return true;
 }
 
-static uint64_t hash_word(const char *p, size_t n)
-{
-    uint64_t h = n;
-    for (; n >= 8; p += 8, n -= 8) {
-        uint64_t x;
-        memcpy(&x, p, 8);
-        h = (h ^ x) * 0x9E3779B97F4A7C15;
-        h ^= h >> 32;
-    }
-    uint64_t x = 0;
-    memcpy(&x, p, n);
-    h = (h ^ x) * 0x9E3779B97F4A7C15;
-    return h ^ h >> 32;
-}
-
 static uint32_t *word_slot(const learner *l, const char *text, size_t n)
 {
-    size_t i = (size_t)hash_word(text, n) & l->word_mask;
+    size_t i = (size_t)gsi_bytes_hash(text, n) & l->word_mask;
     for (; l->word_slots[i]; i = (i + 1) & l->word_mask) {
         const word *w = &l->words[l->word_slots[i] - 1];
         if (w->length == n && memcmp(w->text, text, n) == 0)

@@ -1,5 +1,6 @@
 #include "io/bpe/bpe.h"
 #include "io/lines.h"
+#include "io/utf8.h"
 
 #include <string.h>
 
@@ -27,45 +28,27 @@ int gsi_byte_of_char(uint32_t code)
     return k <= ' ' ? (int)k : k < 67 ? (int)(k - 33 + 0x7F) : k == 67 ? 0xAD : -1;
 }
 
-/* text is valid UTF-8. */
-static uint32_t next_char(const uint8_t **p)
-{
-    const uint8_t lead = *(*p)++;
-    if (lead < 0x80)
-        return lead;
-    const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    uint32_t code = lead & (0x3Fu >> more);
-    for (int i = 0; i < more; i++)
-        code = code << 6 | (*(*p)++ & 0x3F);
-    return code;
-}
-
 size_t gsi_token_bytes(char *out, bool *raw, const char *text, size_t n)
 {
     const uint8_t *p = (const uint8_t *)text, *end = p + n;
     size_t used = 0;
     *raw = false;
     while (p < end) {
-        const int byte = gsi_byte_of_char(next_char(&p));
-        if (byte < 0) {
+        uint32_t code;
+        const size_t length = gsi_utf8_char(&code, p, end);
+        const int byte = gsi_byte_of_char(code);
+        if (length == 0 || byte < 0) {
             *raw = true;
             memcpy(out, text, n);
             return n;
         }
         out[used++] = (char)byte;
+        p += length;
     }
     return used;
 }
 
 /* ---- tokens ---- */
-
-static uint64_t hash_of(const char *bytes, size_t n, bool raw)
-{
-    uint64_t h = 0xCBF29CE484222325 ^ raw;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)bytes[i]) * 0x100000001B3;
-    return h ^ h >> 32;
-}
 
 static size_t slots_for(size_t n)
 {
@@ -85,7 +68,6 @@ bool gsi_vocab_reserve(gs_tokenizer *t, size_t tokens)
     memset(t->slots, 0, slots * sizeof *t->slots);
     for (size_t i = 0; i < tokens; i++)
         t->tokens[i] = (gsi_token){.at = UINT32_MAX};
-    t->tokens_room = tokens;
     t->slots_mask = slots - 1;
     return true;
 }
@@ -93,7 +75,7 @@ bool gsi_vocab_reserve(gs_tokenizer *t, size_t tokens)
 /* The slot of a token, or the empty one where it would be. */
 static uint32_t *slot_of(const gs_tokenizer *t, const char *bytes, size_t n, bool raw)
 {
-    size_t i = (size_t)hash_of(bytes, n, raw) & t->slots_mask;
+    size_t i = (size_t)(gsi_bytes_hash(bytes, n) ^ raw) & t->slots_mask;
     for (; t->slots[i]; i = (i + 1) & t->slots_mask) {
         const gsi_token *x = &t->tokens[t->slots[i] - 1];
         if (x->length == n && x->raw == raw && memcmp(t->bytes + x->at, bytes, n) == 0)

@@ -2,8 +2,6 @@
 #include "io/bpe/bpe.h"
 #include "io/line.h"
 
-#include <string.h>
-
 /* In the alphabet of files, escaped for JSON or as it is. */
 static void put_token(gsi_line *line, const gs_tokenizer *t, uint32_t id, bool json)
 {
@@ -117,18 +115,14 @@ gs_status gs_tokenizer_text(char *text, size_t room, size_t *used, const gs_toke
         gsi_put(&line, "#version: 0.2\n");
         put_merges(&line, t, false);
     }
-    gs_status status = GS_OK;
-    if (line.lost)
-        status = gsi_fail(error, GS_ENOMEM, "no memory for the text of a tokenizer");
-    else if (line.n + 1 > room)
-        status = gsi_fail(error, GS_ESIZE, "the text of the tokenizer has %zu bytes, more than %zu",
-                          line.n, room);
+    size_t n;
+    const gs_status status = gsi_line_copy(&line, text, room, &n);
     if (used)
-        *used = line.lost ? 0 : line.n;
-    if (status == GS_OK) {
-        memcpy(text, line.text, line.n);
-        text[line.n] = 0;
-    }
-    gsi_free(&heap, line.text);
+        *used = n;
+    if (status == GS_ENOMEM)
+        return gsi_fail(error, status, "no memory for the text of a tokenizer");
+    if (status == GS_ESIZE)
+        return gsi_fail(error, status, "the text of the tokenizer has %zu bytes, more than %zu", n,
+                        room);
     return status;
 }

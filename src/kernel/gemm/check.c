@@ -30,16 +30,11 @@ static bool fits(size_t *elements, size_t batch, size_t step, size_t one, gs_dty
            gsi_mul_size(&bytes, *elements, gsi_size_of(type)) && bytes <= PTRDIFF_MAX;
 }
 
-/* im2col makes a matrix of rows by cols. */
-static gs_status check_im2col(gs_error *error, const char *name, const gs_matrix *x, size_t rows,
-                              size_t cols, size_t *elements)
+gs_status gsi_check_im2col(gs_error *error, const char *name, const gs_im2col *p, size_t rows,
+                           size_t cols, size_t *elements)
 {
-    const gs_im2col *p = x->im2col;
     const size_t limit = (size_t)1 << 30; /* of a side: sums of indices do not overflow */
     size_t grid, line, area;
-    if (x->transposed || x->group)
-        return gsi_fail(error, GS_ERANGE, "gemm: %s is im2col and cannot be transposed or grouped",
-                        name);
     if (!p->c || !p->kh || !p->kw || !p->stride || !p->rows_h || !p->rows_w || p->h > limit ||
         p->w > limit || p->kh > limit || p->kw > limit || p->rows_h > limit || p->rows_w > limit ||
         p->stride > limit || p->pad > limit)
@@ -67,7 +62,10 @@ static gs_status check_matrix(gs_error *error, const char *name, const gs_matrix
     if (status != GS_OK)
         return status;
     if (x->im2col) {
-        status = check_im2col(error, name, x, rows, cols, &one);
+        if (x->transposed || x->group)
+            return gsi_fail(error, GS_ERANGE,
+                            "gemm: %s is im2col and cannot be transposed or grouped", name);
+        status = gsi_check_im2col(error, name, x->im2col, rows, cols, &one);
         if (status != GS_OK)
             return status;
     } else {

@@ -244,6 +244,9 @@ void gsi_tile_epilogue(const gsi_gemm_isa *isa, const gs_gemm *g, gsi_tile tile,
 /* ---- for other layers ---- */
 
 gs_status gsi_gemm_check(gs_error *error, const gs_gemm *g);
+/* Whether im2col makes a matrix of rows by cols; *elements: of its array. */
+gs_status gsi_check_im2col(gs_error *error, const char *name, const gs_im2col *p, size_t rows,
+                           size_t cols, size_t *elements);
 
 /* The product on the caller's thread, for use inside a parallel loop: nothing is checked, nothing
  * allocated; workspace[gsi_gemm_workspace()] is aligned to GSI_ALIGN, and does for products with a

@@ -4,6 +4,7 @@
  * (2) What is written depends on the exact sums alone: neither on tiles nor on threads. */
 #include "kernel/context.h"
 #include "kernel/fpenv.h"
+#include "kernel/gemm/gemm.h"
 #include "kernel/int8/int8.h"
 
 enum { TILE_ROWS = 96, TILE_COLUMNS = 256, BLOCK_WORDS = 512 };
@@ -25,21 +26,13 @@ typedef struct job {
 
 static gs_status check_im2col(gs_error *error, const gs_gemm_int8 *g)
 {
-    const gs_im2col *p = g->im2col;
-    const size_t limit = (size_t)1 << 30; /* of a side: sums of indices do not overflow */
-    size_t grid, taps, area;
-    if (!p->c || !p->kh || !p->kw || !p->stride || !p->rows_h || !p->rows_w || p->dgrad ||
-        p->c > limit || p->h > limit || p->w > limit || p->kh > limit || p->kw > limit ||
-        p->rows_h > limit || p->rows_w > limit || p->stride > limit || p->pad > limit)
-        return gsi_fail(error, GS_ERANGE,
-                        "gemm: the im2col of INT8 has a side that is 0 or too large, or is dgrad");
-    if (!gsi_mul_size(&grid, p->rows_h, p->rows_w) || g->m % grid != 0 ||
-        !gsi_mul_size(&taps, p->kw, p->kh) || !gsi_mul_size(&taps, taps, p->c) || taps != g->k ||
-        !gsi_mul_size(&area, p->h, p->w) || !gsi_mul_size(&area, area, p->c) ||
-        !gsi_mul_size(&area, area, g->m / grid) || area > PTRDIFF_MAX)
-        return gsi_fail(error, GS_ESIZE, "gemm: the im2col of INT8 does not make %zu by %zu", g->m,
-                        g->k);
-    return GS_OK;
+    size_t elements;
+    if (g->im2col->dgrad)
+        return gsi_fail(error, GS_ERANGE, "gemm: the im2col of INT8 is dgrad");
+    const gs_status status = gsi_check_im2col(error, "a", g->im2col, g->m, g->k, &elements);
+    if (status == GS_OK && elements > PTRDIFF_MAX)
+        return gsi_fail(error, GS_ESIZE, "gemm: the array of a is too large");
+    return status;
 }
 
 static gs_status check(gs_error *error, const gs_gemm_int8 *g)

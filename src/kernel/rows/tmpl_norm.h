@@ -164,3 +164,61 @@ TARGET static uint32_t KERNEL(layernorm_backward)(gsi_out dx, float *dgamma, flo
     }
     return sink_end(&s);
 }
+
+/* ---- RMS normalisation ---- */
+
+TARGET static uint32_t KERNEL(rmsnorm)(gsi_out y, float *rstd, gsi_in x, gsi_in gamma, size_t rows,
+                                       size_t cols, float eps)
+{
+    tally counted;
+    sink s = sink_of(y, &counted);
+    for (size_t r = 0; r < rows && cols > 0; r++) {
+        const gsi_in row = gsi_in_at(x, r * cols);
+        const float scale = 1.0f / sqrtf(row_variance(row, 0, cols) + eps);
+        for (size_t i = 0; i < cols; i += LANES) {
+            const size_t m = left(cols, i);
+            pack p = load(row, i, m);
+            const pack g = load(gamma, i, m);
+            EACH_VEC (k)
+                p.v[k] = p.v[k] * scale * g.v[k];
+            store(&s, r * cols + i, m, p);
+        }
+        rstd[r] = scale;
+    }
+    return sink_end(&s);
+}
+
+/* With xhat = x rstd and g = dy gamma: dx = rstd (g - xhat (mean of g xhat)). */
+TARGET static uint32_t KERNEL(rmsnorm_backward)(gsi_out dx, float *dgamma, gsi_in dy, gsi_in x,
+                                                const float *rstd, gsi_in gamma, size_t rows,
+                                                size_t cols)
+{
+    tally counted;
+    sink s = sink_of(dx, &counted);
+    for (size_t r = 0; r < rows && cols > 0; r++) {
+        const gsi_in xr = gsi_in_at(x, r * cols), dyr = gsi_in_at(dy, r * cols);
+        const float scale = rstd[r];
+        row_sum of_gx = sum_none();
+        for (size_t i = 0; i < cols; i += LANES) {
+            const size_t m = left(cols, i);
+            const pack d = load(dyr, i, m), g = load(gamma, i, m);
+            pack h = load(xr, i, m);
+            EACH_VEC (k)
+                h.v[k] = h.v[k] * scale * d.v[k];
+            add_to(dgamma, i, m, h);
+            EACH_VEC (k)
+                h.v[k] *= g.v[k];
+            sum_add(&of_gx, i, cut(h, m, 0)); /* 0 rstd is NaN where rstd is no number */
+        }
+        const float gx_mean = sum_fold(&of_gx) / (float)cols;
+        for (size_t i = 0; i < cols; i += LANES) {
+            const size_t m = left(cols, i);
+            pack d = load(dyr, i, m);
+            const pack h = load(xr, i, m), g = load(gamma, i, m);
+            EACH_VEC (k)
+                d.v[k] = (d.v[k] * g.v[k] - h.v[k] * scale * gx_mean) * scale;
+            store(&s, r * cols + i, m, d);
+        }
+    }
+    return sink_end(&s);
+}
