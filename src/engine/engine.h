@@ -64,7 +64,10 @@ struct gs_tape {
     bool calibrating, ask_calibrating;
     const gs_weight *ranged; /* [ranged_count]: weights with ranges */
     size_t ranged_count;
-    float *ranges; /* of those with more than one row */
+    float *ranges;             /* of those with more than one row */
+    const gs_weight *turnable; /* [turnable_count]: weights that stay as they are */
+    size_t turnable_count;
+    void **turned; /* [turnable_count], see turned.c; NULL: none yet */
     gsi_where where;
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
@@ -181,6 +184,13 @@ bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, co
                            gsi_quantized *out);
 /* The forward product g of operands of which g has all but the integers; adds the bias. */
 void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g);
+
+/* ---- turned matrices ---- */
+
+/* These weights stay as they are until this is called again: products of one row may turn them. */
+void gsi_tape_turn(gs_tape *t, const gs_weight *weights, size_t n);
+/* w [n, k], which shows `weight`, as [k, n]; NULL: it is not turned. */
+const void *gsi_turned(gs_tape *t, const gs_weight *weight, const gs_value *w);
 
 /* ---- backward ---- */
 

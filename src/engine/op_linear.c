@@ -46,6 +46,9 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                  .c = {gsi_node_of(y)->data, y->dtype, n, 0},
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
+    const void *const turned = !q.on && g.m == 1 ? gsi_turned(tape, weight, w) : NULL;
+    if (turned)
+        g.b = matrix(w, turned, n, 0);
     if (q.on)
         gsi_quantized_product(tape, &q, &g);
     else

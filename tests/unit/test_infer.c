@@ -174,6 +174,40 @@ static void test_next(void)
     }
 }
 
+/* What a tape keeps of weights for one token at a time is not that of weights before. */
+static void test_load_again(void)
+{
+    static const float scales[] = {1, 3};
+    float seen[2][VOCABULARY];
+    rig r = rig_new(true, GS_O2, GS_BF16), fresh = rig_new(true, GS_O2, GS_BF16);
+    const int32_t ids[] = {7, 11};
+    for (int k = 0; k < 2; k++) {
+        gs_kv_cache *cache;
+        const float *logits = NULL;
+        gs_trainer *t = trainer_of(fresh.ctx, fresh.model, GS_O2, GS_BF16);
+        gs_checkpoint about = {.best = (double)NAN};
+        const gs_weight *w = fresh.model->weights;
+        for (size_t i = 0; i < w[2].rows * w[2].cols; i++)
+            ((float *)w[2].data)[i] *= scales[k];
+        CHECK(gs_checkpoint_save(temporary(), t, &about, NULL) == GS_OK);
+        gs_trainer_free(t);
+        CHECK(gs_infer_load(r.infer, temporary(), NULL) == GS_OK);
+        CHECK(gs_kv_cache_create(&cache, r.infer) == GS_OK);
+        for (int i = 0; i < 2; i++)
+            CHECK(gs_infer_next(&logits, r.infer, cache, &ids[i], 1) == GS_OK);
+        memcpy(seen[k], logits, sizeof seen[k]);
+        gs_infer_result whole;
+        CHECK(gs_infer_run(&whole, r.infer, &(gs_batch){.n = 1, .time = 2, .ids = ids}) == GS_OK);
+        for (size_t i = 0; i < VOCABULARY; i++)
+            CHECK(seen[k][i] == logit(whole.logits, VOCABULARY + i));
+        gs_kv_cache_free(cache);
+    }
+    CHECK(memcmp(seen[0], seen[1], sizeof seen[0]) != 0);
+    unlink(temporary());
+    rig_free(&r);
+    rig_free(&fresh);
+}
+
 static void test_cache(void)
 {
     rig r = rig_new(true, GS_O2, GS_BF16);
@@ -328,5 +362,6 @@ static void test_sample(void)
     gs_context_free(ctx);
 }
 
-TESTS({"bits", test_bits}, {"next", test_next}, {"cache", test_cache}, {"gpt2", test_gpt2},
-      {"convs", test_convs}, {"refused", test_refused}, {"sample", test_sample})
+TESTS({"bits", test_bits}, {"next", test_next}, {"load_again", test_load_again},
+      {"cache", test_cache}, {"gpt2", test_gpt2}, {"convs", test_convs}, {"refused", test_refused},
+      {"sample", test_sample})
