@@ -319,9 +319,11 @@ class GradscaleError(ValueError):
         return type(self), (self.args[0], self.status)
 
 
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgradscale.so")
+
+
 def _open() -> Any:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgradscale.so")
-    lib = ctypes.CDLL(path)
+    lib = ctypes.CDLL(PATH)
     lib.gs_status_name.restype = c_char_p
     lib.gs_status_name.argtypes = [c_int]
     for name, (result, *arguments) in _PROTOTYPES.items():
