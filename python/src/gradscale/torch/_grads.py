@@ -17,6 +17,7 @@ import torch
 from .. import _lib
 from .._exchange import About, exchange_of
 from .._tensors import Layout, spans
+from ._threads import context
 
 DTYPES = {torch.float32: _lib.F32, torch.float16: _lib.F16, torch.bfloat16: _lib.BF16, torch.float64: _lib.F64}
 _WORDS = ctypes.sizeof(_lib.Tensor) // 8  # data, count, dtype, name, strided
@@ -82,7 +83,7 @@ class GradList:
     @property
     def context(self) -> _lib.Context:
         """For a pass over the list."""
-        return _lib.context(torch.get_num_threads() if self._elements > _ALONE else 1)
+        return context(None if self._elements > _ALONE else 1)
 
     def _describe(self, tensors: list[torch.Tensor]) -> About | None:
         if self._memory is None or self.count != len(tensors):
