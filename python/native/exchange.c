@@ -85,8 +85,8 @@ int gsp_exchange_usable(const void *table)
     return exchange->major == 1 && exchange->view != NULL;
 }
 
-/* Fills out[n] from a list of n objects. Stops at the first that is not one run of memory on the CPU
- * of a type that the passes take; returns how many were filled. Called with the interpreter's
+/* Fills out[n] from a list of n objects. Stops at the first that is not one run of memory on the
+ * CPU of a type that the passes take; returns how many were filled. Called with the interpreter's
  * lock. */
 size_t gsp_describe(gs_tensor *out, gsp_list *about, const void *table, void *list, get_item *get,
                     size_t n)

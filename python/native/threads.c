@@ -35,7 +35,7 @@ static size_t part_start(const loop *l, unsigned p)
     return l->count / l->parts * p + (p < more ? p : more);
 }
 
-/* A part for each thread, so that it walks through memory of its own; then what is left of others. */
+/* A part for each thread, so that it walks through memory of its own; then the rest of others. */
 static void share(void *arg)
 {
     loop *l = arg;
