@@ -484,7 +484,7 @@ dist:
 
 # ---- keeping order ----
 
-FORMATTED = $(foreach name,*.c *.h *.cpp *.hpp,$(call below,include src cli mpi tests bench examples,$(name)))
+FORMATTED = $(foreach name,*.c *.h *.cpp *.hpp,$(call below,include src cli mpi python/native tests bench examples,$(name)))
 
 format:
 	clang-format -i $(FORMATTED)

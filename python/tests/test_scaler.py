@@ -304,6 +304,17 @@ def test_no_array_at_all():
     assert gradscale.scan([]).elements == 0
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_storage_of_torch_is_taken_in_place():
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        x = torch.full((2, 3), 8.0, dtype=dtype)
+        step = gradscale.Scaler("pytorch", init=4.0).step()
+        assert step.unscale(x.storage()).applied and (x == 2).all()
+    with pytest.raises(gradscale.GradscaleError, match="is torch.int64"):
+        gradscale.scan(torch.ones(2, dtype=torch.int64).storage())
+
+
 def test_bfloat16_of_ml_dtypes_and_torch():
     torch = pytest.importorskip("torch")
     x = torch.tensor([2, 4, 6], dtype=torch.bfloat16)

@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gradscale  # noqa: E402
-from gradscale.torch import GradScaler  # noqa: E402
+from gradscale import _lib  # noqa: E402
+from gradscale.torch import GradScaler, _grads  # noqa: E402
 from test_torch_parity import one_step  # noqa: E402
 
 
@@ -247,7 +248,62 @@ def test_a_senseless_new_scale_changes_nothing():
 # ---- gradients ----
 
 
-def test_no_stale_pointers_with_set_to_none():
+@pytest.fixture(params=["in one call", "from Python"])
+def reading(request, monkeypatch):
+    """Both ways to read where gradients lie."""
+    if request.param == "from Python":
+        monkeypatch.setattr(_grads, "_exchange", None)
+    elif _grads._exchange is None:
+        pytest.skip("this torch has no table for DLPack")
+
+
+def entries(tensors):
+    """(data, count, dtype, cols, stride) of what the passes get."""
+    grads = _grads.GradList()
+    assert grads.update(tensors, True)
+    array = (_lib.Tensor * grads.count).from_address(grads.pointer)
+    return [(e.data, e.count, e.dtype, *((e.strided[0].cols, e.strided[0].stride) if e.strided else ())) for e in array]
+
+
+def test_torch_has_the_table_that_makes_small_gradients_fast():
+    version = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2]))
+    assert (_grads._exchange is not None) == (version >= (2, 10))
+
+
+def test_both_ways_to_read_gradients_see_the_same(monkeypatch):
+    x, big = torch.ones(4, 3, 5, 7), torch.ones(8, 8)
+    plain = [torch.tensor(3.0), torch.ones(5), torch.ones(1, 5, 1), torch.ones(2, 3, 4).double(), torch.empty(0, 3),
+             x.to(memory_format=torch.channels_last), x.permute(3, 1, 0, 2), torch.ones(6).half()[2:], big.bfloat16().t(),
+             torch.ones(2, 6).as_strided((2, 1, 6), (6, 99, 1)), torch.ones(12).as_strided((3, 4), (1, 3)), big[2:5]]  # fmt: skip
+    views = [big[:, 1:4], big[::2], x[:, 1], torch.ones(9).as_strided((3, 4), (2, 1)), big[:, :1]]
+    calls = []
+    original = _grads.GradList._describe
+    monkeypatch.setattr(_grads.GradList, "_describe", lambda self, t: (calls.append(r := original(self, t)), r)[1])
+    fast = [entries([t]) for t in plain] + [entries([plain[1], t, plain[2]]) for t in views]
+    assert len(calls) == len(plain + views) and [bool(about) for about in calls] == [True] * len(plain) + [False] * len(views)
+    assert calls[5].elements == 4 * 3 * 5 * 7 and calls[5].dtypes == 1 << _lib.F32
+    monkeypatch.setattr(_grads, "_exchange", None)
+    assert fast == [entries([t]) for t in plain] + [entries([plain[1], t, plain[2]]) for t in views]
+
+
+def test_a_list_follows_its_tensors(reading):
+    """A tensor that moves, grows, is replaced or changes its type: the next call sees it."""
+    grads, w = _grads.GradList(), torch.ones(6)
+
+    def seen(tensors):
+        assert grads.update(tensors, True)
+        entry = _lib.Tensor.from_address(grads.pointer)
+        return grads.count, entry.data, entry.count, entry.dtype
+
+    for change in (lambda: w, lambda: w.resize_(9), lambda: w.set_(torch.ones(4)), lambda: torch.ones(4).bfloat16(),
+                   lambda: torch.ones(2).double()):  # fmt: skip
+        t = change()
+        assert seen([t]) == (1, t.data_ptr(), t.numel(), _grads.DTYPES[t.dtype])
+    assert seen([w, w.clone(), w.clone()])[0] == 3
+    assert seen([w])[0] == 1
+
+
+def test_no_stale_pointers_with_set_to_none(reading):
     w, optimizer, scaler = setup(*([1.0] * 1000))
     for i in range(50):
         keep = [torch.empty(1000) for _ in range(i % 7)]  # moves what the allocator hands out
@@ -267,9 +323,10 @@ def test_nothing_keeps_gradients_alive():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_layouts(dtype):
+def test_layouts(dtype, reading):
     base = torch.ones(6, 8, 10, dtype=dtype)
-    for view in (base, base[:, ::2], base[..., 1:4], base.permute(2, 0, 1), base[1:3, 2:5, ::3], base[:0]):
+    for view in (base, base[:, ::2], base[..., 1:4], base.permute(2, 0, 1), base[1:3, 2:5, ::3], base[:0],
+                 torch.ones(4, 3, 5, 2, dtype=dtype).to(memory_format=torch.channels_last)):  # fmt: skip
         w = torch.nn.Parameter(torch.empty(view.shape, dtype=dtype))
         w.grad = view
         view.fill_(8)
@@ -288,7 +345,7 @@ def test_layouts(dtype):
             assert scaler.last.bad.index == place and scaler.last.reason == "nan"
 
 
-def test_sparse_and_expanded():
+def test_sparse_and_expanded(reading):
     table = torch.nn.Embedding(10, 2, sparse=True)
     w = torch.nn.Parameter(torch.ones(3))
     optimizer, scaler = torch.optim.SGD([table.weight, w], lr=1), GradScaler("cpu", init_scale=4.0)
@@ -299,8 +356,7 @@ def test_sparse_and_expanded():
 
 def test_a_device_uses_torchs_pass_and_our_decision(monkeypatch):
     """With a stand-in: nothing is ours to pass over, as if all gradients were on a device."""
-    from gradscale.torch import _grads
-
+    monkeypatch.setattr(_grads, "_exchange", None)
     runs = []
     for types in (_grads.DTYPES, {}):
         monkeypatch.setattr(_grads, "DTYPES", types)

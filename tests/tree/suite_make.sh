@@ -36,7 +36,7 @@ wide_prose()
         length > 110 && !code && !/^([|]|    )/ && !/^ *[^ ]+$/ { print FILENAME ":" FNR; bad = 1 }
         END { exit bad }' "$@"
 }
-check "C sources have 100 columns" wide_c $(find src include cli mpi tests examples bench -name '*.[ch]' -o -name '*.[ch]pp')
+check "C sources have 100 columns" wide_c $(find src include cli mpi python/native tests examples bench -name '*.[ch]' -o -name '*.[ch]pp')
 check "prose has 110" wide_prose ./*.md doc/*.md examples/*.md
 printf '/* clang-format off */\n/* %0100d */\n' 0 >"$tmp/wide.c"
 printf '| %0120d |\na %0120d\n' 0 0 >"$tmp/wide.md"

@@ -30,6 +30,11 @@ else
     check "needs no library but libc" sh -c "! ldd '$tmp/empty/bin/gradscale' | grep -E 'libz|libjansson|libpng|libjpeg'"
     check "imports" env -i "$tmp/empty/bin/python" -c 'import gradscale; assert gradscale.Scaler().scale == 65536'
 
+    for part in torch jax keras; do
+        check "what gradscale.$part needs is said" sh -c "env -i '$tmp/empty/bin/python' -c 'import gradscale.$part' 2>&1 |
+            grep '^ImportError: gradscale.$part needs $part, which is not installed: pip install '"
+    done
+
     site=$("$tmp/empty/bin/python" -c 'import gradscale, os; print(os.path.dirname(os.path.dirname(gradscale.__file__)))')
     mkdir "$tmp/site" && cp -r "$site/gradscale" "$tmp/site"
     PYTHONPATH="$tmp/site" PYTHONDONTWRITEBYTECODE=1 PATH="$tmp/empty/bin:$PATH" "$python" -m pytest -q -rs \

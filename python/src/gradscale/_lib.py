@@ -319,9 +319,11 @@ class GradscaleError(ValueError):
         return type(self), (self.args[0], self.status)
 
 
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgradscale.so")
+
+
 def _open() -> Any:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgradscale.so")
-    lib = ctypes.CDLL(path)
+    lib = ctypes.CDLL(PATH)
     lib.gs_status_name.restype = c_char_p
     lib.gs_status_name.argtypes = [c_int]
     for name, (result, *arguments) in _PROTOTYPES.items():
@@ -348,8 +350,11 @@ def call(name: str, *arguments: Any) -> None:
 class Context:
     """A gs_context. It serves one caller at a time, so that calls take its lock; ctypes releases the GIL."""
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, parallel: Callable[[int], tuple[Any, Any]] | None = None) -> None:
         config = Config(size=ctypes.sizeof(Config), threads=threads)
+        if parallel is not None:
+            config.run, self.user = parallel(threads)
+            config.run_user = ctypes.addressof(self.user)
         self.handle = c_void_p()
         call("gs_context_create", ctypes.byref(self.handle), ctypes.byref(config))
         self.lock = threading.Lock()
@@ -367,16 +372,19 @@ class Context:
                 fail(lib.gs_context_error(self.handle).contents)
 
 
-_contexts: dict[int, Context] = {}
+_contexts: dict[Any, Context] = {}
 _making = threading.Lock()
 
 
-def context(threads: int = 0) -> Context:
-    """The process's context of so many threads; 0: as many as it may use CPUs."""
-    found = _contexts.get(threads)
+def context(threads: int = 0, parallel: Callable[[int], tuple[Any, Any]] | None = None) -> Context:
+    """The process's context of so many threads; 0: as many as it may use CPUs. `parallel` makes run and user of a
+    gs_parallel for as many: threads of somebody else's."""
+    found = _contexts.get((threads, parallel))
     if found is None:
         with _making:
-            found = _contexts.setdefault(threads, _contexts.get(threads) or Context(threads))
+            found = _contexts.get((threads, parallel))
+            if found is None:
+                found = _contexts[threads, parallel] = Context(threads, parallel)
     return found
 
 

@@ -1,6 +1,6 @@
 """Anybody's arrays as a list of gs_tensor, where they lie: no copy is made.
 
-Taken are torch tensors and whatever has __array_interface__, __dlpack__ or the buffer protocol. An array
+Taken are torch tensors, typed storages and whatever has __array_interface__, __dlpack__ or the buffer protocol. An array
 whose memory is not rows of one length becomes several entries of the list.
 """
 from __future__ import annotations
@@ -207,6 +207,9 @@ def _from_buffer(x: Any, name: str) -> Layout:
 def layout(x: Any, name: str) -> Layout:
     """Where x lies. A GradscaleError says why it cannot be used."""
     torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.TypedStorage):
+        bytes_ = x._untyped_storage
+        x = torch.empty(0, dtype=x.dtype, device=bytes_.device).set_(bytes_)
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(x, name, torch)
     if hasattr(x, "__array_interface__"):

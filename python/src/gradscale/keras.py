@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
-import keras  # type: ignore[import-untyped]
-import numpy as np
-from keras import ops
+from ._needs import need
 
-from . import _lib
-from ._lib import GradscaleError
-from .scaler import Scaler
+try:
+    need("keras", __name__, "keras>=3.12")
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ImportError(f"Keras looks for tensorflow: {__name__} needs KERAS_BACKEND=torch or KERAS_BACKEND=jax") from None
+
+import keras  # type: ignore[import-untyped]  # noqa: E402
+import numpy as np  # noqa: E402
+from keras import ops  # noqa: E402
+
+from . import _lib  # noqa: E402
+from ._lib import GradscaleError  # noqa: E402
+from .scaler import Scaler  # noqa: E402
 
 _BACKENDS = ("torch", "jax")
 

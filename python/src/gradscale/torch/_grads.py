@@ -1,7 +1,8 @@
-"""The gradients of an optimizer as a list for the library's passes, remembered from step to step.
+"""The gradients of an optimizer as a list for the library's passes.
 
-(1) An entry is used only while data_ptr, numel, dtype and layout of its tensor are those it was made from:
-    they are compared at every call, so that zero_grad(set_to_none=True) leaves no stale pointer.
+(1) An entry is of the tensor that is there now: its pointer, size, type and strides are read at every call, so that
+    zero_grad(set_to_none=True) leaves no stale pointer. Where all are one run of memory each, one call of C writes
+    the list anew (_exchange.py). Else they are compared with those that the list was made from.
 (2) What the passes do not take (a device, an expanded view, a type) is left to torch's own operator.
 """
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import Any
 import torch
 
 from .. import _lib
+from .._exchange import About, exchange_of
 from .._tensors import Layout, spans
+from ._threads import context
 
 DTYPES = {torch.float32: _lib.F32, torch.float16: _lib.F16, torch.bfloat16: _lib.BF16, torch.float64: _lib.F64}
 _WORDS = ctypes.sizeof(_lib.Tensor) // 8  # data, count, dtype, name, strided
+_ALONE = 1 << 20  # elements up to which one thread is done before others have woken up
+_exchange = exchange_of(torch.Tensor)
 _dtype = attrgetter("dtype")
 _data_ptr, _numel, _is_contiguous = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.is_contiguous
 
@@ -29,14 +34,22 @@ class GradList:
         self._key: list[list[Any]] = []
         self._layouts: list[Any] | None = None  # shapes and strides, unless all are contiguous
         self._has_half = False
+        self._plain = _exchange is not None  # until tensors are seen for which one call is not enough
         self._memory: Any = None
         self.count, self.pointer = 0, 0
+        self._elements = 0
         self.owners: list[int] | None = None  # of each entry its tensor; None: they are the tensors
         self._spans: list[Any] = []
         self.theirs: list[torch.Tensor] = []
 
     def update(self, tensors: list[torch.Tensor], allow_fp16: bool) -> bool:
-        """False: some are sparse, or are f16 and that is not allowed. Nothing has changed then."""
+        """False: some are sparse, or are f16 and that is not allowed. The list is not to be used then."""
+        if self._plain:
+            about = self._describe(tensors)
+            if about is not None:
+                self._elements = about.elements
+                return allow_fp16 or not about.dtypes >> _lib.F16 & 1
+            self._plain, self._memory = False, None
         try:
             key = [
                 list(map(_data_ptr, tensors)),
@@ -64,7 +77,19 @@ class GradList:
         else:
             self._fill_one_by_one(tensors)
         self._key, self._layouts, self._has_half = [] if self.theirs else key, layouts, has_half
+        self._elements = sum(key[1])
         return True
+
+    @property
+    def context(self) -> _lib.Context:
+        """For a pass over the list."""
+        return context(None if self._elements > _ALONE else 1)
+
+    def _describe(self, tensors: list[torch.Tensor]) -> About | None:
+        if self._memory is None or self.count != len(tensors):
+            self._memory, self.count = array("Q", bytes(8 * _WORDS * len(tensors))), len(tensors)
+            self.pointer = self._memory.buffer_info()[0]
+        return _exchange.describe(self.pointer, tensors)  # type: ignore[union-attr]  # or it would not be _plain
 
     def _fill_one_by_one(self, tensors: list[torch.Tensor]) -> None:
         entries: list[Any] = []
@@ -93,8 +118,8 @@ class GradList:
     def locate(self, entry: int, index: int, tensors: list[torch.Tensor]) -> tuple[int, tuple[int, ...]]:
         """Which tensor, and the index in it, an element of the list is."""
         if self.owners is None:
-            owner, order = entry, tuple(range(tensors[entry].dim()))
-            shape, strides = tensors[entry].shape, tensors[entry].stride()
+            owner, shape, strides = entry, tensors[entry].shape, tensors[entry].stride()
+            order = tuple(sorted(range(len(shape)), key=lambda axis: -strides[axis]))
         else:
             owner = self.owners[entry]
             shape, strides, where, part = self._spans[entry]

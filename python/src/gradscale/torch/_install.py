@@ -159,7 +159,7 @@ def _unscale(original: _Original, tensors: Any, found_inf: torch.Tensor, inv_sca
     if not takes or not grads.update(list(tensors), True) or grads.theirs:
         original(tensors, found_inf, inv_scale)
         return
-    stats, context = _lib.Stats(), _lib.context(torch.get_num_threads())
+    stats, context = _lib.Stats(), grads.context
     if abs(factor) > 1:  # what is unscaled may overflow: look at what was there
         context.run(lib.gs_tensors_unscale, grads.pointer, grads.pointer, grads.count, factor, _ref(stats))
     else:

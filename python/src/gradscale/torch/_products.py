@@ -13,6 +13,7 @@ import torch
 
 from .. import _lib
 from .._lib import lib
+from ._threads import context
 
 _DTYPES = {torch.float32: _lib.F32, torch.float16: _lib.F16}
 
@@ -53,7 +54,7 @@ def product(
     )
     if bias is not None:
         gemm.bias, gemm.bias_dtype = bias.data_ptr(), _DTYPES[bias.dtype]
-    _lib.context(torch.get_num_threads()).run(lib.gs_gemm_run, ctypes.byref(gemm))
+    context().run(lib.gs_gemm_run, ctypes.byref(gemm))
     return out
 
 

@@ -22,6 +22,7 @@ from .._lib import GradscaleError, lib
 from .._tensors import TensorList
 from ..scaler import exponents_of
 from ._products import product
+from ._threads import context
 
 _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _CONVS: dict[type, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
@@ -74,8 +75,7 @@ class _Layer:
                 continue
             arrays = TensorList(tensor.cpu())
             each = (_lib.Stats * max(arrays.count, 1))()
-            context = _lib.context(torch.get_num_threads())
-            context.run(lib.gs_tensors_count, arrays.array, arrays.count, self.half, each)
+            context().run(lib.gs_tensors_count, arrays.array, arrays.count, self.half, each)
             for s in each[: arrays.count]:
                 self.elements += s.elements
                 self.zero += s.zero
@@ -331,7 +331,7 @@ def watch(
     """Writes the log of a run, which `gradscale report`, `replay` and `compare` read: a line per scaler.update(), and every
     `every` steps, beginning with the first, what the gradients of each Linear and Conv layer lose in the type they are
     stored in (`half`, where that is f32). `scaler` is torch's GradScaler or ours; accelerate has it as
-    accelerator.scaler, Lightning as trainer.precision_plugin.scaler. `resume` goes on with a log that is there, behind
+    accelerator.scaler; for Hugging Face's Trainer and for Lightning there is a WatchCallback. `resume` goes on with a log that is there, behind
     its last step or behind the step of a checkpoint: what the log has beyond that is void.
 
     >>> import tempfile

@@ -12,7 +12,6 @@ import ctypes
 import math
 import weakref
 from collections import defaultdict
-from operator import attrgetter
 from typing import Any, Callable, Iterable, NamedTuple
 
 import torch
@@ -24,7 +23,6 @@ from ..scaler import Counters, Scaler
 from ._grads import GradList
 
 _ref = ctypes.byref
-_grad = attrgetter("grad")
 _NEEDS_AMAX = ("headroom", "logmax", "adaptive")
 
 
@@ -181,7 +179,7 @@ class GradScaler(torch.amp.GradScaler):
         """What torch's unscale_ and step call: gradients * inv_scale in place, and what was found per device."""
         state = self._per_optimizer_states[id(optimizer)]
         self._own(optimizer)
-        tensors = [g for group in optimizer.param_groups for g in map(_grad, group["params"]) if g is not None]
+        tensors = [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
         if not tensors:
             return {}
         grads = self._lists.get(id(optimizer))
@@ -220,9 +218,9 @@ class GradScaler(torch.amp.GradScaler):
             optimizer._gradscale_owner = weakref.ref(self)
 
     def _pass(self, step: _lib.Step, grads: GradList, factor: float) -> None:
-        context, stats = _lib.context(torch.get_num_threads()), _lib.Stats()
+        context, stats = grads.context, _lib.Stats()
         if self._gs.policy == "histogram":
-            x = _exponents(grads, context)
+            x = _exponents(grads)
             lib.gs_step_exponents(_ref(step), _ref(self._gs._c), _ref(x))
         pointer, count = grads.pointer, grads.count
         if factor == 1:
@@ -521,7 +519,7 @@ def _is_torchs(params: _lib.Params) -> bool:
     return bool(params.growth > 1 and params.backoff < 1)
 
 
-def _exponents(grads: GradList, context: _lib.Context) -> _lib.Exponents:
+def _exponents(grads: GradList) -> _lib.Exponents:
     from ..scaler import exponents_of
 
     class Entries:
