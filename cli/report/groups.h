@@ -8,6 +8,8 @@ enum { GROUP_LABEL = 96 };
 
 /* The first of runs[] that is the same job with another seed, or `run` itself. */
 size_t group_first(const report_run *runs, size_t run);
+/* Whether others are the same job, each with a seed of its own. */
+bool group_has_seeds(const report_run *runs, size_t n, size_t run);
 /* Its name without the seed. */
 void group_label(char label[GROUP_LABEL], const report_run *run);
 

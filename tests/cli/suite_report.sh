@@ -53,6 +53,9 @@ check "and where" says "fc1.weight (2%) and"
 check "what it cost" says "skipped 2 of 40 steps (5%) and retried 2 batches"
 check "nothing to compare with" says "no other run to compare it with"
 check "its tables have the steps" has '<th scope="row">40</th>'
+rows_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /<th scope="row">/ { print $0 } on && /<\/table>/ { exit }' "$page" | sed 's/.*"row">\([0-9]*\)<.*/\1/'; }
+check "a scale that stands has as many rows as others" test "$(rows_of scale | sort -u | wc -l)" -eq 12
+check "a pointer is told the step of the validation it is near" test -z "$(awk '/aria-labelledby="valid-t/ { on = 1 } on && /<title>step/ && !/step [1-4]0:/ { print } on && /<\/table>/ { exit }' "$page")"
 
 # ---- several ----
 log fp32 -v name=fp32 -v precision=fp32
@@ -101,6 +104,17 @@ check "two jobs, two lines" test "$(lines_of train)$(lines_of valid)" = 22
 check "it says so" has "and over seeds, which the bands span"
 check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
 check "and more than one" not says "With one seed each"
+for seed in 1 2 3; do # 0.1, 0.2 and 0.3, and four times as much
+    log c$seed -v name=dynamic -v precision=fp16 -v scaler=pytorch -v seed=$seed -v loss=0.$seed
+    log d$seed -v name=plain -v precision=fp16 -v seed=$seed -v loss=$(awk "BEGIN { print 0.4 * $seed }")
+done
+check "seeds without fp32" page c1 c2 c3 d1 d2 d3
+check "are measured by the best job, seed by seed" says "plain ended at a validation loss of 0.8003, 4 times the loss of dynamic (0.2001), seed by seed."
+check "and are not called one" not says "With one seed each"
+check "its runs are told apart" has "plain seed 3</th>"
+check "its underflow, norm and speed have one line a job" test "$(lines_of underflow)$(lines_of norm)$(lines_of rate)" = 222
+check "runs of one name and seed" page fp32 fp32
+check "are told apart by their files" has "fp32, fp32.jsonl"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
 check "a loss that is not finite" page fp32 nan
 check "is the headline" says "fp16 none failed: its loss is not finite at the end, first at step 1"
@@ -168,13 +182,13 @@ check "use the dynamic one" says "What to use fp16 pytorch"
 check "why" says "by a scale that is fixed or not checked: fp16 static:1024"
 check "memory before speed" page fp32 brain
 check "use half" says "What to use bf16 guard ended at a loss 0.2% above that of fp32, in 83.3% of its memory, as fast"
-check "the command" says "gradscale train --precision bf16 --scaler guard"
+check "the command" says "gradscale train ... --precision bf16 --scaler guard"
 check "no gain" page big32 brain
 check "is no reason" says "What to use fp32 none of the others gains enough"
 log slim -v name=fp32 -v precision=fp32 -v bytes=500
 check "fp32 that is smaller" page slim cheap brain torch
 check "is the one" says "What to use fp32 none of the others gains enough to give it up"
-check "with its command" says "gradscale train --precision fp32 --scaler none"
+check "with its command" says "gradscale train ... --precision fp32 --scaler none"
 check "one seed is told" says "With one seed each, a difference of a percent may be chance, and counts as equal."
 for seed in 1 2 3; do
     log n$seed -v name="fp32 seed $seed" -v seed=$seed -v loss=0.1$seed
@@ -283,6 +297,7 @@ check "Lightning" foreign lightning.csv
 check "its numbers" says "ended at a validation loss of 1.500"
 check "its steps" has '<td>149</td>'
 check "its accuracy" has '<td>62.5%</td>'
+check "skips that it does not tell are not 0" grep -q '<td>62.5%</td><td>–</td><td>–</td><td>–</td><td>–</td>' "$page"
 check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
 check "one logged step in ten is no share of all steps" says "skipped 1 of the 3 steps in the log (33.3%)"
