@@ -282,14 +282,39 @@ foreign() { "$program" report --output "$page" "tests/logs/$1" && awk -f tests/s
 check "Megatron-LM" foreign megatron.log
 check "its validation" says "megatron.log ended at a validation loss of 8.500"
 check "its skips" says "skipped 3 of 12 steps (25%)"
-check "what it was read as" has "5 lines, read as Megatron-LM"
+check "what it was read as" has "6 lines, read as Megatron-LM"
+sed "s/ lm loss:/ lm_loss:/; /validation/d" tests/logs/megatron.log >"$tmp/neox.log"
+check "GPT-NeoX" "$program" report --output "$page" "$tmp/neox.log"
+check "its loss" says "neox.log ended at a training loss of 9.000"
 check "DeepSpeed" foreign deepspeed.log
 check "its skips" says "deepspeed.log skipped 2 of 20 steps (10%)"
 check "no loss is no loss that is not finite" not says "finite"
 check "nor in the table" not has "<td>not finite</td>"
+check "DeepSpeed without ZeRO" foreign deepspeed-fused.log
+check "an overflow is one, whoever tells it" says "deepspeed-fused.log skipped 2 of 20 steps (10%)"
+check "at its iteration" has "step 6, scale 2^15: skipped"
+check "the scale it grew to" has '<td>2<sup>15</sup></td>'
+check "DeepSpeed's pipeline" foreign deepspeed-pipeline.log
+check "its loss" says "ended at a training loss of 3.250"
+check "of the steps that it is of" has "step 10: deepspeed-pipeline.log 4.5"
+check "its skips" says "skipped 1 of 20 steps (5%)"
+at='[2026-01-01 00:00:01,000] [INFO]'
+printf '%s\n' "$at [loss_scaler.py:153:update_scale] [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated." \
+    "$at [loss_scaler.py:263:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step." "$at [x] [Rank 0] step=10, skipped=2, lr=[0.1], mom=[0.9]" >"$tmp/static.log"
+check "DeepSpeed with a static scale" "$program" report --output "$page" "$tmp/static.log"
+check "its skips" says "static.log skipped 2 of 10 steps (20%)"
+printf '%s\n' "$at [fused_optimizer.py:426:_update_scale] Grad overflow on iteration: 3" \
+    "$at [fused_optimizer.py:427:_update_scale] Using static loss scale of: 128.0" "$at [x] [Rank 0] step=10, skipped=1, lr=[0.1], mom=[0.9]" >"$tmp/static.log"
+check "without ZeRO" "$program" report --output "$page" "$tmp/static.log"
+check "its skips" says "static.log skipped 1 of 10 steps (10%)"
+check "and its scale" has "step 4, scale 2^7: skipped"
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
+sed 's/loss scaler 0 //' tests/logs/apex.log >"$tmp/apex.log"
+check "Apex's FP16_Optimizer" "$program" report --output "$page" "$tmp/apex.log"
+check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
+check "steps are no fewer than it tells" has "<td>2003 or more</td>"
 check "fairseq" foreign fairseq.log
 check "its numbers" says "ended at a validation loss of 13.25"
 check "its skips" says "skipped 2 of 9 steps"
@@ -298,6 +323,9 @@ check "its numbers" says "ended at a validation loss of 1.500"
 check "its steps" has '<td>149</td>'
 check "its accuracy" has '<td>62.5%</td>'
 check "skips that it does not tell are not 0" grep -q '<td>62.5%</td><td>–</td><td>–</td><td>–</td><td>–</td>' "$page"
+check "the learning rate of any optimizer" sh -c "sed 's/lr-AdamW/lr-Lion-momentum,lr-Lion/; 2,\$s/^\([0-9]*\),/\1,0.9,/' tests/logs/lightning.csv >'$tmp/lion.csv' &&
+    '$program' report --output '$page' '$tmp/lion.csv'"
+check "is not its momentum" has "step 49: lion.csv 0.001"
 check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
 check "one logged step in ten is no share of all steps" says "skipped 1 of the 3 steps in the log (33.3%)"
