@@ -69,6 +69,13 @@ dry()
         diff tests/data/train-dry.txt -
 }
 check "--dry-run" dry
+long_step() # a whole one would take a minute or two
+{
+    "$gs" train --model gpt --data self --layers 2 --width 64 --heads 2 --context 64 --batch 4 --accumulate 8192 --dry-run >"$tmp/dry" || return 1
+    tr -s '\n ' '  ' <"$tmp/dry" >"$tmp/line"
+    grep -Eq 'worked out from a step of [1-4] items? *$' "$tmp/line" && grep -q 'memory about' "$tmp/line"
+}
+check "--dry-run of long steps takes a part of one" long_step
 check "--dry-run leaves nothing" exits 0 $mlp --dry-run --log "$tmp/dry.jsonl" --checkpoint "$tmp/dry-run"
 check "and nothing it left" test ! -e "$tmp/dry.jsonl" -a ! -e "$tmp/dry-run"
 
