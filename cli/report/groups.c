@@ -70,6 +70,7 @@ static void add_to_group(group *g, const report_run *run)
     g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
     g->loss += run->loss;
     g->rate += run->rate;
+    g->seconds += run->seconds;
     g->bytes += run->bytes;
     g->underflow += run->underflow;
     g->skipped += run->skipped;

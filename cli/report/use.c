@@ -11,7 +11,9 @@ static void say_gain(FILE *f, const group *g, const group *to)
     const double speed = g->rate / to->rate, bytes = g->bytes / to->bytes;
     if (isfinite(bytes) && fabs(bytes - 1) >= 0.05)
         fprintf(f, ", in %s of its memory", report_percent(text, bytes));
-    if (isfinite(speed) && fabs(speed - 1) >= verdict_faster)
+    if (!group_is_timed(g) || !group_is_timed(to))
+        fputs(", after too short a time to tell its speed", f);
+    else if (isfinite(speed) && fabs(speed - 1) >= verdict_faster)
         fprintf(f, ", at %.2g times its speed", speed);
     else if (isfinite(speed))
         fputs(", as fast", f);

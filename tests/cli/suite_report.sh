@@ -183,6 +183,16 @@ check "why" says "by a scale that is fixed or not checked: fp16 static:1024"
 check "memory before speed" page fp32 brain
 check "use half" says "What to use bf16 guard ended at a loss 0.2% above that of fp32, in 83.3% of its memory, as fast"
 check "the command" says "gradscale train ... --precision bf16 --scaler guard"
+log fast -v name="fp16 headroom" -v precision=fp16 -v scaler=headroom -v underflow=0.002 -v loss=0.1004 -v rate=2000
+check "speed, where all else is equal" page torch fast
+check "decides" says "Ruled out by speed: fp16 pytorch"
+for run in torch fast fp32; do
+    sed '/"event":"end"/s/"seconds":1.5/"seconds":0.02/' "$tmp/$run.jsonl" >"$tmp/short-$run.jsonl"
+done
+check "speed over a moment" page short-torch short-fast
+check "does not" says "Ruled out by a loss that is higher within the noise: fp16 headroom"
+check "beside fp32" page short-fp32 short-torch
+check "it is not told" says "after too short a time to tell its speed"
 check "no gain" page big32 brain
 check "is no reason" says "What to use fp32 none of the others gains enough"
 log slim -v name=fp32 -v precision=fp32 -v bytes=500
