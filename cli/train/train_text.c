@@ -11,6 +11,15 @@ static const char *unit_of(const train_job *j)
     return j->info->task == GS_TASK_TOKENS ? "tokens" : j->info->height == 1 ? "rows" : "images";
 }
 
+/* What is trained on: n of them. */
+static const char *items_of(const train_job *j, uint64_t n)
+{
+    const bool rows = j->info->height == 1;
+    return j->info->time ? (n == 1 ? "piece of text" : "pieces of text")
+           : rows        ? (n == 1 ? "row" : "rows")
+                         : (n == 1 ? "image" : "images");
+}
+
 const char *train_time_text(char text[48], double seconds)
 {
     const unsigned long long s = (unsigned long long)(seconds < 1e15 ? seconds + 0.5 : 1e15);
@@ -62,7 +71,7 @@ void train_show_job(const train_job *j)
     printf("model      ");
     cli_wrap(model, 11, 11);
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
-              j->info->time ? "pieces of text" : unit_of(j));
+              items_of(j, j->info->items[GS_SPLIT_TRAIN]));
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
