@@ -258,17 +258,19 @@ static void print_advice(const char *text, cli_style style)
 void advise_print(const advise *a, const advise_style *style)
 {
     const survey *s = &a->total;
-    char text[48], name[256];
+    char text[48], name[256], line[400];
     print_files(a);
     if (a->scale != 1)
         printf("dumped at a scale of %.10g: magnitudes are those of the values divided by it\n",
                a->scale);
-    printf("zero: %s of all values",
-           advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
+    const int n =
+        snprintf(line, sizeof line, "zero: %s of all values",
+                 advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
     if (a->max_entry)
-        printf("; largest magnitude: %s in %s", advise_amax(text, s, 6),
-               advise_name(name, a, a->max_file, a->max_entry));
-    printf("\n\n");
+        snprintf(line + n, sizeof line - (size_t)n, "; largest magnitude: %s in %s",
+                 advise_amax(text, s, 6), advise_name(name, a, a->max_file, a->max_entry));
+    cli_wrap(line, 0, 4);
+    putchar('\n');
     if (s->nonzero) {
         print_histogram(s, survey_has_safe(s) ? a->advice.log2_scale : 0, style->ascii);
         putchar('\n');

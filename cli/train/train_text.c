@@ -200,11 +200,15 @@ void train_show_summary(const train_job *j, const train_result *r)
            scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
     const unsigned long long forward = c->skipped[GS_REASON_FORWARD];
     if (forward > 0) {
-        printf("bad loss   %llu step%s skipped: the loss was not finite before scaling", forward,
-               forward == 1 ? " was" : "s were");
+        char text[160];
+        const int n = snprintf(text, sizeof text,
+                               "%llu step%s skipped: the loss was not finite before scaling",
+                               forward, forward == 1 ? " was" : "s were");
         if (r->first == 0)
-            printf(", first at %llu", (unsigned long long)r->first_bad);
-        printf("\n");
+            snprintf(text + n, sizeof text - (size_t)n, ", first at step %llu",
+                     (unsigned long long)r->first_bad);
+        printf("bad loss   ");
+        cli_wrap(text, 11, 11);
     }
     const double stepping = r->seconds - r->phases[TRAIN_VALID];
     if (steps > 0)

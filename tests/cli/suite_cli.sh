@@ -381,6 +381,9 @@ if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; t
     check "TERM=dumb" not colored env TERM=dumb "$gs" --help
     check "progress on a terminal" colored "$gs" bench kernels $quick --json
     check "is a bar" grep -q '\[[#.]*\] ' "$tmp/out"
+    cr=$(printf '\r')
+    check "a table after it" terminal "$gs" bench kernels $quick
+    check "does not leave it standing" not grep -q "[^$cr]$esc\[K$cr\$" "$tmp/out"
     gpt="--model gpt --layers 1 --width 16 --heads 2 --context 16 --data README.md --batch 2 --valid-items 2 --threads 1"
     check "of a run that is interrupted by validations" colored timeout -s INT 2.5 "$gs" train $gpt --no-save --steps 1000000 \
         --valid-every 10
