@@ -112,6 +112,7 @@ static void deepspeed_settle(deepspeed *d)
 {
     if (d->until > d->r->step)
         logs_tell_steps(d->r, d->until - d->r->step, false);
+    d->until = 0;
 }
 
 /* At `scale`, which becomes `next`; NaN: as it was. */

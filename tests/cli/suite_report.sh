@@ -318,6 +318,11 @@ printf '%s\n' "$at [fused_optimizer.py:426:_update_scale] Grad overflow on itera
 check "without ZeRO" "$program" report --output "$page" "$tmp/static.log"
 check "its skips" says "static.log skipped 1 of 10 steps (10%)"
 check "and its scale" has "step 4, scale 2^7: skipped"
+for i in $(seq 20); do
+    echo "[Rank 0] step=$((i * 900000)), skipped=0, lr=[0.1], mom=[0.9]"
+done >"$tmp/leaps.log"
+check "a few lines that claim millions of steps" "$program" report --output "$page" "$tmp/leaps.log"
+check "get no memory for them" test "$(sed -n 's/.*leaps.log<\/th><td>\([0-9]*\)<.*/\1/p' "$page")" -le 3000000
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
