@@ -76,7 +76,7 @@ int advise_read(advise_file *f, gs_exponents *total, double scale, const cli_mac
 void survey_finish(survey *s, const gs_exponents *x, const gs_stats *stats);
 void survey_free(survey *s);
 bool survey_has_safe(const survey *s); /* there is a largest safe scale that f32 can tell */
-double survey_share(const survey *s, uint64_t count); /* of the nonzero values */
+double survey_share(const survey *s, uint64_t count); /* of the non-zero values */
 
 void advise_decide(advise *a);
 

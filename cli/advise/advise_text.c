@@ -64,6 +64,12 @@ static const char *fate(int e, int k)
                           : "underflow";
 }
 
+/* Of the powers from low to e. */
+static const char *fate_of_all(int low, int e, int k)
+{
+    return strcmp(fate(low, k), fate(e, k)) == 0 ? fate(e, k) : "mixed";
+}
+
 static void print_histogram(const survey *s, int scale, bool ascii)
 {
     char at[48], title[64], cells[3 * BAR + 1], share[24];
@@ -91,9 +97,9 @@ static void print_histogram(const survey *s, int scale, bool ascii)
             cli_table_cell(t, "2^%d..%d", e - step + 1, e);
         cli_table_cell(t, "%s", bar(cells, (double)n / (double)most, ascii));
         cli_table_cell(t, "%s", advise_percent(share, survey_share(s, n)));
-        cli_table_cell(t, "%s", fate(e, 0));
+        cli_table_cell(t, "%s", fate_of_all(e - step + 1, e, 0));
         if (scale != 0)
-            cli_table_cell(t, "%s", fate(e, scale));
+            cli_table_cell(t, "%s", fate_of_all(e - step + 1, e, scale));
     }
     cli_table_print(t, stdout);
 }
@@ -201,9 +207,28 @@ static const char *size_text(char out[32], double bytes)
     return out;
 }
 
+/* The first three. */
+static void print_skipped(FILE *to, const advise_file *f)
+{
+    char name[256];
+    for (size_t t = 0, shown = 0; t < f->count && shown <= 3; t++) {
+        const gs_entry *e = f->tensors[t].entry;
+        if (gs_entry_readable(e))
+            continue;
+        snprintf(name, sizeof name, "%s", e->name[0] ? e->name : f->path);
+        cli_clean(name);
+        if (shown == 3)
+            fprintf(to, ", and %zu more", f->skipped - 3);
+        else
+            fprintf(to, "%s %s (%s)", shown ? "," : "; skipped:", short_name(name), e->type);
+        shown++;
+    }
+}
+
 static void print_files(const advise *a)
 {
-    char size[32], path[256];
+    char size[32], path[256], *line;
+    size_t length;
     for (size_t i = 0; i < a->count; i++) {
         const advise_file *f = &a->files[i];
         uint64_t values = 0;
@@ -211,59 +236,43 @@ static void print_files(const advise *a)
             values += f->tensors[t].s.elements;
         snprintf(path, sizeof path, "%s", f->path);
         cli_clean(path);
-        printf("%s%s%s: %s, %s, %zu tensor%s with %" PRIu64 " value%s",
-               cli_style_of(stdout, CLI_BOLD), path, cli_style_of(stdout, CLI_PLAIN),
-               gs_source_format(f->source), size_text(size, (double)gs_source_size(f->source)),
-               f->count - f->skipped, cli_s(f->count - f->skipped), values, cli_s(values));
-        for (size_t t = 0, shown = 0; t < f->count; t++) {
-            const gs_entry *e = f->tensors[t].entry;
-            if (gs_entry_readable(e) || shown > 3)
-                continue;
-            snprintf(path, sizeof path, "%s", e->name[0] ? e->name : f->path);
-            cli_clean(path);
-            if (shown == 3)
-                printf(", and %zu more", f->skipped - 3);
-            else
-                printf("%s %s (%s)", shown ? "," : "; skipped:", short_name(path), e->type);
-            shown++;
-        }
-        putchar('\n');
+        FILE *to = cli_text_begin(&line, &length);
+        fprintf(to, "%s, %s, %zu tensor%s with %" PRIu64 " value%s", gs_source_format(f->source),
+                size_text(size, (double)gs_source_size(f->source)), f->count - f->skipped,
+                cli_s(f->count - f->skipped), values, cli_s(values));
+        print_skipped(to, f);
+        cli_text_end(to, &line);
+        printf("%s%s%s: ", cli_style_of(stdout, CLI_BOLD), path, cli_style_of(stdout, CLI_PLAIN));
+        cli_wrap(line, (int)strlen(path) + 2, 4);
+        free(line);
     }
 }
 
-/* One piece of advice, broken at spaces to fit 80 columns. */
 static void print_advice(const char *text, cli_style style)
 {
-    size_t column = 0;
     fputs(cli_style_of(stdout, style), stdout);
-    while (*text) {
-        const size_t n = strcspn(text, " ");
-        if (column > 0 && column + 1 + n > 80) {
-            putchar('\n');
-            column = 0;
-        }
-        column += (size_t)printf("%s%.*s", column ? " " : "", (int)n, text);
-        text += n + (text[n] == ' ');
-    }
-    printf("%s\n", cli_style_of(stdout, CLI_PLAIN));
+    cli_wrap(text, 0, 0);
+    fputs(cli_style_of(stdout, CLI_PLAIN), stdout);
 }
 
 void advise_print(const advise *a, const advise_style *style)
 {
     const survey *s = &a->total;
-    char text[48], name[256];
+    char text[48], name[256], line[400];
     print_files(a);
     if (a->scale != 1)
         printf("dumped at a scale of %.10g: magnitudes are those of the values divided by it\n",
                a->scale);
-    printf("zero: %s of all values",
-           advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
+    const int n =
+        snprintf(line, sizeof line, "zero: %s of all values",
+                 advise_percent(text, s->elements ? (double)s->zero / (double)s->elements : 0));
     if (a->max_entry)
-        printf("; largest magnitude: %s in %s", advise_amax(text, s, 6),
-               advise_name(name, a, a->max_file, a->max_entry));
-    printf("\n\n");
+        snprintf(line + n, sizeof line - (size_t)n, "; largest magnitude: %s in %s",
+                 advise_amax(text, s, 6), advise_name(name, a, a->max_file, a->max_entry));
+    cli_wrap(line, 0, 4);
+    putchar('\n');
     if (s->nonzero) {
-        print_histogram(s, a->advice.log2_scale, style->ascii);
+        print_histogram(s, survey_has_safe(s) ? a->advice.log2_scale : 0, style->ascii);
         putchar('\n');
         print_scales(a);
         const bool has_limit = s->safe >= 0 && s->safe < SCALES && s->safe != a->advice.log2_scale;

@@ -8,7 +8,7 @@
 
 #define F16_MAX 65504.0
 
-/* Shares of the nonzero values. A loss of one in ten thousand is below what anyone has measured to
+/* Shares of the non-zero values. A loss of one in ten thousand is below what anyone has measured to
  * matter (the zeros of a ReLU alone are thousands of times that); one in a hundred is not. */
 static const double NEGLIGIBLE = 1e-4, SERIOUS = 1e-2;
 
@@ -201,8 +201,11 @@ static void say_bf16(advise *a)
                  r->subnormal ? ", though some become subnormal" : "");
     } else {
         const size_t used = (size_t)snprintf(
-            d->bf16, n, "BF16 %s: without it, %s of the nonzero values become zero and %s infinite",
-            k == 0 ? "needs no scaling" : "would need it too",
+            d->bf16, n,
+            "BF16 %s: without a scale, %s of the non-zero values become zero and %s infinite",
+            k == 0                ? "needs no scaling"
+            : !survey_has_safe(s) ? "does no better"
+                                  : "would need it too",
             none(advise_percent(under, survey_share(s, r->underflow))),
             none(advise_percent(over, survey_share(s, r->overflow))));
         if (k > 0)
@@ -237,6 +240,12 @@ static void choose_scale(advise *a)
     }
 }
 
+static const char as_without[] = " as without it";
+static const char *instead(const char *then, const char *now)
+{
+    return strcmp(then, now) == 0 ? as_without : " instead of ";
+}
+
 static void say_f16(advise *a)
 {
     const survey *s = &a->total;
@@ -259,29 +268,32 @@ static void say_f16(advise *a)
     case ADVISE_NO_NEED:
         snprintf(
             d->f16, n,
-            "FP16 needs no scaling here: without it %s of the nonzero values become zero and %s"
+            "FP16 needs no scaling here: without it %s of the non-zero values become zero and %s"
             " subnormal; scales up to %s are safe.",
             zero_now, subnormal_now, safe);
         break;
     case ADVISE_SCALE:
-        snprintf(
-            d->f16, n,
-            "For FP16 use a scale of %s: of the nonzero values %s become zero instead of %s, and"
-            " %s subnormal instead of %s; %d bits are left below 65504.",
-            scale, zero, zero_now, subnormal, subnormal_now, left);
+        snprintf(d->f16, n,
+                 "For FP16 use a scale of %s: of the non-zero values %s become zero%s%s, and %s"
+                 " subnormal%s%s; %d bit%s left below 65504.",
+                 scale, zero, instead(zero, zero_now),
+                 instead(zero, zero_now) == as_without ? "" : zero_now, subnormal,
+                 instead(subnormal, subnormal_now),
+                 instead(subnormal, subnormal_now) == as_without ? "" : subnormal_now, left,
+                 left == 1 ? " is" : "s are");
         break;
     case ADVISE_TOO_WIDE:
         snprintf(
             d->f16, n,
-            "These values are too far apart for FP16: a scale of %s leaves %d bits below 65504,"
-            " and still %s of the nonzero values become zero (without it, %s). Prefer BF16, or a"
+            "These values are too far apart for FP16: a scale of %s leaves %d bit%s below 65504,"
+            " and still %s of the non-zero values become zero (without it, %s). Prefer BF16, or a"
             " scale for each layer.",
-            scale, left, zero, zero_now);
+            scale, left, cli_s((uint64_t)left), zero, zero_now);
         break;
     case ADVISE_TOO_SMALL:
         snprintf(
             d->f16, n,
-            "These values are too small for FP16: with a scale of %s still %s of the nonzero"
+            "These values are too small for FP16: with a scale of %s still %s of the non-zero"
             " values become zero. Scales up to %s are safe, but ask first why the gradients are"
             " so small.",
             scale, zero, safe);
@@ -294,9 +306,9 @@ static void say_f16(advise *a)
         snprintf(
             d->f16, n,
             "These values are too large for FP16: the largest is %s, and only a scale of %s"
-            " leaves %d bits below 65504; without one, %s of the nonzero values become infinite"
+            " leaves %d bit%s below 65504; without one, %s of the non-zero values become infinite"
             " and %s zero. Prefer BF16, or clip.",
-            largest, scale, a->margin,
+            largest, scale, a->margin, cli_s((uint64_t)a->margin),
             none(advise_percent(buffers[0], survey_share(s, one->overflow))), zero_now);
         break;
     }

@@ -348,6 +348,7 @@ static void print_size(const cell *cells, size_t n, size_t size)
 {
     char text[32], titles[CELLS_MAX][32];
     const char *columns[2 + 2 * CELLS_MAX + 1] = {"<pass", "<limit"};
+    cli_progress_end();
     printf("\nworking set %s: GB/s, and as a fraction of the limit\n", cli_size_text(text, size));
     for (size_t k = 0; k < n; k++) {
         snprintf(titles[k], sizeof titles[k], ">%u thread%s", cells[k].threads,
@@ -377,7 +378,6 @@ static void print_size(const cell *cells, size_t n, size_t size)
             cli_table_cell(t, "%.2f", of_limit(&cells[k], &cells[k].jobs[i]));
         }
     }
-    cli_progress_end();
     cli_table_print(t, stdout);
 }
 

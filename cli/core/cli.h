@@ -195,7 +195,8 @@ const char *cli_compiler(void); /* that built the program */
 
 /* ---- errors ---- */
 
-/* Prints "gradscale: ...": one error message without a full stop, that names the option or file. */
+/* Prints "gradscale: ...": one error message without a full stop, that names the option or file.
+ * On a terminal it is broken between words. */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);   /* bad usage or input: CLI_BAD */
 int cli_failed(const char *format, ...) CLI_PRINTF(1, 2); /* the job failed: CLI_FAILED */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
@@ -255,8 +256,9 @@ static inline const char *cli_s(uint64_t n) { return n == 1 ? "" : "s"; }
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
 
-/* Prints text to stdout in lines of 79 characters; the first begins at column `at`, where the
+/* Prints text to stdout in lines of CLI_WIDTH characters; the first begins at column `at`, where the
  * caller has left it, the others at `indent`. */
+enum { CLI_WIDTH = 79 };
 void cli_wrap(const char *text, int at, int indent);
 
 /* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side. One

@@ -172,7 +172,7 @@ int cli_config_read(const cli_option *rows, const char *path)
         fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return cli_fail("%.120s: %s", path, strerror(errno));
+        return cli_fail("%.120s: cannot be opened: %s", path, strerror(errno));
     char *text = new_text(FILE_MAX + 2);
     size_t length = 0;
     ssize_t got = 1;

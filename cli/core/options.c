@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 79, LEFT_MAX = 30, NAMES_MAX = 256 };
+enum { LEFT_MAX = 30, NAMES_MAX = 256 };
 
 /* Every table ends with it. */
 static bool help_wanted;
@@ -221,31 +221,6 @@ static int unknown_command(const cli_spec *spec, const char *name)
 
 /* ---- --help ---- */
 
-void cli_wrap(const char *text, int at, int indent)
-{
-    int column = at;
-    for (bool first = true; *text; first = false) {
-        const size_t spaces = strspn(text, " ");
-        text += spaces;
-        const int n = (int)strcspn(text, " \n");
-        if (!first && column + 1 + n > WIDTH) {
-            printf("\n%*s", indent, "");
-            column = indent;
-        } else if (!first && column > indent) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", n, text);
-        column += n;
-        text += n;
-        for (; *text == '\n'; text++) {
-            printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
-            column = indent;
-        }
-    }
-    putchar('\n');
-}
-
 /* "--name VALUE", "-q, --quiet" */
 static int left_text(char *buffer, size_t size, const cli_option *row)
 {
@@ -436,6 +411,15 @@ static int check_range(const cli_option *row, double value, const char *text, co
                     bound_text(high, row->max), text);
 }
 
+static int fail_unsigned(const cli_option *row, const char *text, const char *where)
+{
+    char low[32], high[32];
+    const bool is_open = isinf(row->max) || (row->min == 0 && row->max == 0);
+    return cli_fail("%s%s needs a whole number from %s to %s, not '%.60s'", where, row->name,
+                    bound_text(low, row->min), is_open ? "2^64 - 1" : bound_text(high, row->max),
+                    text);
+}
+
 /* Stores the value, if it is one; a destination is written only with what is legal. `where` begins
  * the error messages: "--", or the line of a file. */
 static int set_value(const cli_option *row, const char *text, const char *where)
@@ -460,8 +444,7 @@ static int set_value(const cli_option *row, const char *text, const char *where)
         return CLI_GO;
     case CLI_KIND_UNSIGNED:
         if (!cli_read_unsigned(&u64, text))
-            return cli_fail("%s%s needs a whole number from 0 to 2^64 - 1, not '%.60s'", where,
-                            row->name, text);
+            return fail_unsigned(row, text, where);
         code = check_range(row, (double)u64, text, where);
         if (code == CLI_GO)
             *row->to.u64 = u64;

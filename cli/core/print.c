@@ -13,6 +13,58 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* ---- lines ---- */
+
+/* Of a terminal; SIZE_MAX of a file. */
+static size_t terminal_width(FILE *to)
+{
+    struct winsize size;
+    if (!isatty(fileno(to)))
+        return SIZE_MAX;
+    return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
+static size_t width_of_bytes(const char *s, size_t bytes)
+{
+    size_t n = 0;
+    for (; bytes-- > 0; s++)
+        n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static size_t width_of(const char *s) { return width_of_bytes(s, strlen(s)); }
+
+/* Lines of `width` characters; a word that is longer has one for itself. */
+static void wrap(FILE *to, const char *text, size_t at, size_t indent, size_t width)
+{
+    size_t column = at;
+    for (bool first = true; *text; first = false) {
+        text += strspn(text, " ");
+        const size_t bytes = strcspn(text, " \n"), n = width_of_bytes(text, bytes);
+        if (!first && column > indent && column + 1 + n > width) {
+            fprintf(to, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (!first && column > indent) {
+            fputc(' ', to);
+            column++;
+        }
+        fprintf(to, "%.*s", (int)bytes, text);
+        column += n;
+        text += bytes;
+        for (; *text == '\n'; text++) {
+            fprintf(to, "\n%*s", text[1] == '\n' ? 0 : (int)indent, "");
+            column = indent;
+        }
+    }
+    fputc('\n', to);
+}
+
+void cli_wrap(const char *text, int at, int indent)
+{
+    wrap(stdout, text, (size_t)at, (size_t)indent, CLI_WIDTH);
+}
+
 /* ---- errors ---- */
 
 void cli_clean(char *text)
@@ -61,6 +113,17 @@ bool cli_flush(void)
     return !ferror(stdout);
 }
 
+/* Behind "gradscale: ", which the lines that follow stand under. In a file it is one line, for
+ * those who search for it; spaces in it stay as they are. */
+static void wrap_error(const char *text)
+{
+    const size_t width = terminal_width(stderr), indent = 11;
+    if (indent + width_of(text) < width)
+        fprintf(stderr, "%s\n", text);
+    else
+        wrap(stderr, text, indent, indent, width - 1);
+}
+
 static bool holding;
 static char held[1024];
 
@@ -78,8 +141,9 @@ static void say(const char *format, va_list args)
     }
     cli_progress_end();
     cli_flush(); /* keeps the order where both go to one terminal */
-    fprintf(stderr, "%sgradscale:%s %s\n", cli_style_of(stderr, CLI_RED),
-            cli_style_of(stderr, CLI_PLAIN), text);
+    fprintf(stderr, "%sgradscale:%s ", cli_style_of(stderr, CLI_RED),
+            cli_style_of(stderr, CLI_PLAIN));
+    wrap_error(text);
 }
 
 int cli_fail(const char *format, ...)
@@ -135,8 +199,9 @@ int cli_end(int code)
     if (flushed && closed)
         return code;
     const int reason = stdout_errno ? stdout_errno : errno;
-    fprintf(stderr, "gradscale: writing to standard output failed%s%s\n", reason ? ": " : "",
-            reason ? strerror(reason) : "");
+    if (reason != EPIPE) /* who closes a pipe has read enough, as head does */
+        fprintf(stderr, "gradscale: writing to standard output failed%s%s\n", reason ? ": " : "",
+                reason ? strerror(reason) : "");
     return code == CLI_DONE ? CLI_FAILED : code;
 }
 
@@ -208,15 +273,6 @@ void cli_table_line(cli_table *t)
         add_cell(t, NULL);
 }
 
-/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
-static size_t width_of(const char *s)
-{
-    size_t n = 0;
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xC0) != 0x80;
-    return n;
-}
-
 /* *gap is the room since the last text: written when more text follows, so lines end in none. */
 static void print_cell(FILE *to, int *gap, const char *text, size_t width, bool right)
 {
@@ -242,17 +298,14 @@ static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t
     fputc('\n', to);
 }
 
-/* Of a terminal; SIZE_MAX of a file. COLUMNS wins, as elsewhere. */
+/* COLUMNS wins, as elsewhere. */
 static size_t width_for(FILE *to)
 {
     const char *columns = getenv("COLUMNS");
     uint64_t given;
-    struct winsize size;
     if (columns && cli_read_unsigned(&given, columns) && given >= 20 && given < 10000)
         return (size_t)given;
-    if (!isatty(fileno(to)))
-        return SIZE_MAX;
-    return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    return terminal_width(to);
 }
 
 /* How many of the columns from `first` on fit beside the first of all: at least one. */

@@ -132,7 +132,10 @@ void logs_tell(logs_reader *r, const gs_log_step *step)
 
 void logs_tell_steps(logs_reader *r, uint64_t n, bool skipped)
 {
-    n = n < LOGS_GAP ? n : LOGS_GAP;
+    const uint64_t most = LOGS_GAP + LOGS_PER_LINE * r->about->lines;
+    const uint64_t left = most > r->implied ? most - r->implied : 0;
+    n = n < left ? n : left;
+    r->implied += n;
     for (uint64_t i = 0; i < n; i++) {
         gs_log_step step = logs_new_step(r, r->step + 1);
         step.found_inf = skipped;

@@ -48,10 +48,13 @@ typedef struct logs_reader {
     logs_about *about;
     char *line;             /* [LOGS_LINE]: the line, without its end; longer ones are cut */
     uint64_t step, skipped; /* told so far */
+    uint64_t implied;       /* of them without a line of their own */
     double scale, loss;     /* as last told; NaN: not yet */
 } logs_reader;
 
-enum { LOGS_LINE = 1 << 20, LOGS_GAP = 1000000 /* steps in a row without a line of their own */ };
+/* A line tells of the steps since the one before. A few bytes must not become millions of them: at
+ * most LOGS_GAP in all, and LOGS_PER_LINE more for every line. */
+enum { LOGS_LINE = 1 << 20, LOGS_GAP = 1000000, LOGS_PER_LINE = 10000 };
 
 struct logs_kind {
     const char *name;

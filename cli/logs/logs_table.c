@@ -36,7 +36,7 @@ static const char *const names[FIELDS] = {
     [AMAX] = "amax",
     [NORM] = "grad_norm|gnorm|grad_norm_total",
     [RATE] = "items_per_s",
-    [LR] = "lr|learning_rate|lr-Adam|lr-AdamW|lr-SGD",
+    [LR] = "lr|learning_rate",
     [UNDERFLOW] = "underflow",
     [VALID_LOSS] = "val_loss|valid_loss|validation_loss|val/loss|eval_loss",
     [VALID_ACCURACY] = "val_acc|val_accuracy|valid_accuracy|eval_accuracy",
@@ -68,6 +68,15 @@ static char *next_cell(char **line)
     return cell;
 }
 
+/* Its rank among the names of a field; -1: it is none. Lightning's LearningRateMonitor writes
+ * lr-CLASS of the optimizer, and lr-CLASS-momentum. */
+static int rank_of(field f, const char *cell)
+{
+    const bool monitor = f == LR && strncmp(cell, "lr-", 3) == 0 && !strstr(cell, "-momentum") &&
+                         !strstr(cell, "-weight_decay");
+    return monitor ? COLUMNS : cli_read_choice(names[f], cell);
+}
+
 static bool read_header(table *t, char *line)
 {
     int rank[FIELDS], known = 0;
@@ -78,7 +87,7 @@ static bool read_header(table *t, char *line)
     char *cell;
     for (int c = 0; c < COLUMNS && (cell = next_cell(&line)); c++)
         for (int f = 0; f < FIELDS; f++) {
-            const int at = cli_read_choice(names[f], cell);
+            const int at = rank_of((field)f, cell);
             if (at >= 0 && (rank[f] < 0 || at < rank[f])) {
                 known += rank[f] < 0;
                 rank[f] = at;

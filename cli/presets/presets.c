@@ -190,7 +190,7 @@ static int fail_preset(const char *name, const gs_error *error)
     const char *nearest = cli_nearest(name, names, n);
     if (nearest)
         return cli_fail("%s, did you mean '%s'?", error->text, nearest);
-    return cli_fail("%s", error->text);
+    return cli_fail("%s: gradscale presets lists them", error->text);
 }
 
 int cmd_presets(int argc, char **argv)

@@ -297,6 +297,21 @@ static void draw_limit(FILE *f, const chart *c, const axis *y)
 
 static double value_at(const chart_series *s, double x);
 
+/* Of a staircase x itself; of other lines the step nearest to it that a line has a value at. */
+static double step_near(const chart *c, double x)
+{
+    double best = x, least = c->holds ? 0 : (double)INFINITY;
+    for (size_t s = 0; s < c->n; s++)
+        for (size_t i = 0; i < c->series[s].n; i++) {
+            const double off = fabs(c->series[s].at[i].x - x);
+            if (off < least && isfinite(c->series[s].at[i].y)) {
+                least = off;
+                best = c->series[s].at[i].x;
+            }
+        }
+    return best;
+}
+
 /* Strips across the plot whose titles are the values of all lines there: browsers show a title
  * where the pointer rests, without a script. */
 static void draw_hits(FILE *f, const chart *c, const axis *x)
@@ -305,8 +320,9 @@ static void draw_hits(FILE *f, const chart *c, const axis *x)
     const size_t strips = c->n * HITS <= TEXTS ? HITS : TEXTS / c->n;
     char text[32];
     for (size_t i = 0; i < strips; i++) {
-        const double at =
+        const double middle =
             floor(x->low + (x->high - x->low) * ((double)i + 0.5) / (double)strips + 0.5);
+        const double at = step_near(c, middle);
         size_t told = 0;
         for (size_t s = 0; s < c->n; s++)
             told += isnan(value_at(&c->series[s], at)) ? 0 : 1;
@@ -466,9 +482,13 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
     titles[c->n + 1] = NULL;
     html_table_begin(f, NULL, titles);
     free(titles);
-    const size_t rows = longest->n < ROWS ? longest->n : ROWS;
+    const double first = longest->at[0].x, last = longest->at[longest->n - 1].x;
+    const size_t n = c->holds ? (size_t)fmin(last - first, ROWS) + 1 : longest->n;
+    const size_t rows = n < ROWS ? n : ROWS;
     for (size_t r = 0; r < rows; r++) {
-        const double at = longest->at[rows > 1 ? r * (longest->n - 1) / (rows - 1) : 0].x;
+        const double part = rows > 1 ? (double)r / (double)(rows - 1) : 0;
+        const double at = c->holds ? floor(first + part * (last - first) + 0.5)
+                                   : longest->at[(size_t)(part * (double)(n - 1))].x;
         if (at < x->low || at > x->high)
             continue;
         fprintf(f, "<tr><th scope=\"row\">%.0f</th>", at);

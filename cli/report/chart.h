@@ -43,6 +43,7 @@ typedef struct chart {
     const char *none; /* said in place of an empty chart; NULL: that it is not in the logs */
     chart_unit unit;  /* of y; CHART_POWER: y is its log2 */
     bool may_be_log, from_zero, bands, points;
+    bool holds;             /* a staircase: between two points the value is that of the first */
     const char *limit_name; /* NULL: no line; else drawn across at `limit` */
     double limit;
     double low, high; /* of y, to share an axis; low == high: from the data */

@@ -102,10 +102,15 @@ void report_draw_speed(FILE *f, const report *r)
         series_add_means(&l, r, i, rate_of);
         resumed |= r->runs[i].resumes > 0;
     }
+    const bool seeds = series_merge_seeds(&l, r);
     fputs("<div class=\"pair\">\n", f);
     chart_draw(f, &(chart){.id = "rate",
                            .title = "Items per second",
-                           .about = "Of training steps, without validation.",
+                           .about = seeds ? "Of training steps, without validation; means over "
+                                            "steps and seeds, which the bands span."
+                                          : "Of training steps, without validation; means over "
+                                            "steps.",
+                           .bands = seeds,
                            .unit = CHART_COUNT,
                            .from_zero = true,
                            .series = l.at,

@@ -35,6 +35,19 @@ size_t group_first(const report_run *runs, size_t run)
     return run;
 }
 
+bool group_has_seeds(const report_run *runs, size_t n, size_t run)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        if (i == run || !is_same_job(&runs[i], &runs[run]))
+            continue;
+        if (has_same_seed(&runs[i], &runs[run]))
+            return false;
+        any = true;
+    }
+    return any && report_value(&runs[run].config, "seed");
+}
+
 void group_label(char label[GROUP_LABEL], const report_run *run)
 {
     snprintf(label, GROUP_LABEL, "%s", run->name);
@@ -57,6 +70,7 @@ static void add_to_group(group *g, const report_run *run)
     g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
     g->loss += run->loss;
     g->rate += run->rate;
+    g->seconds += run->seconds;
     g->bytes += run->bytes;
     g->underflow += run->underflow;
     g->skipped += run->skipped;
@@ -65,21 +79,36 @@ static void add_to_group(group *g, const report_run *run)
     g->retried += run->retried;
 }
 
-/* To the fp32 run of the same seed; else to the first fp32 run; else to the best of all. */
-static const report_run *reference_of(const report_run *run, const report_run *runs, size_t n)
+/* What losses are measured by: the first job in fp32, else the one with the least mean loss, of
+ * those that have a finite one. v->n: there is none. */
+static size_t reference_group(const verdict *v, const report_run *runs, const size_t *group_of,
+                              size_t n)
 {
-    const report_run *best = NULL, *plain = NULL;
+    size_t best = v->n;
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(runs[i].loss))
-            continue;
-        if (!report_is_half(&runs[i]) && has_same_seed(run, &runs[i]))
-            return &runs[i];
-        if (!report_is_half(&runs[i]) && !plain)
-            plain = &runs[i];
-        if (!best || runs[i].loss < best->loss)
-            best = &runs[i];
+        const group *g = &v->at[group_of[i]];
+        if (!g->is_half && isfinite(runs[i].loss))
+            return group_of[i];
+        if (isfinite(g->loss) && (best == v->n || g->loss < v->at[best].loss))
+            best = group_of[i];
     }
-    return plain ? plain : best;
+    return best;
+}
+
+/* Of the reference's runs the one with the same seed, else the first, of those with a finite loss.
+ */
+static const report_run *reference_of(const report_run *run, size_t reference,
+                                      const report_run *runs, const size_t *group_of, size_t n)
+{
+    const report_run *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (group_of[i] != reference || !isfinite(runs[i].loss))
+            continue;
+        if (has_same_seed(run, &runs[i]))
+            return &runs[i];
+        first = first ? first : &runs[i];
+    }
+    return first;
 }
 
 /* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
@@ -129,9 +158,16 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
         v->is_validated &= runs[i].is_validated || runs[i].n == 0;
         v->has_losses &= runs[i].has_loss || runs[i].n == 0;
     }
+    for (size_t i = 0; i < v->n; i++) {
+        group *g = &v->at[i];
+        double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->underflow};
+        for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
+            *sums[k] /= (double)g->n;
+    }
+    const size_t reference = reference_group(v, runs, group_of, n);
     double *ratios = cli_resize(NULL, (n + 1) * sizeof *ratios);
     for (size_t i = 0; i < n; i++) {
-        const report_run *r = reference_of(&runs[i], runs, n);
+        const report_run *r = reference_of(&runs[i], reference, runs, group_of, n);
         group *g = &v->at[group_of[i]];
         ratios[i] = r ? ratio_to(&runs[i], r) : (double)NAN;
         g->ratio += ratios[i] / (double)g->n;
@@ -142,18 +178,7 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
         g->variance += g->n > 1 ? off * off / (double)(g->n - 1) : (double)NAN;
     }
     free(ratios);
-    for (size_t i = 0; i < v->n; i++) {
-        group *g = &v->at[i];
-        double *const sums[] = {&g->loss, &g->rate, &g->bytes, &g->underflow};
-        for (size_t k = 0; k < sizeof sums / sizeof sums[0]; k++)
-            *sums[k] /= (double)g->n;
-    }
-    const report_run *r = n > 1 ? reference_of(&runs[0], runs, n) : NULL;
-    for (size_t i = 0; r && i < n; i++)
-        if (&runs[i] == r)
-            v->reference = &v->at[group_of[i]];
-    if (v->n < 2)
-        v->reference = NULL;
+    v->reference = v->n > 1 && reference < v->n ? &v->at[reference] : NULL;
     free(group_of);
     set_noise(v);
 }

@@ -8,6 +8,8 @@ enum { GROUP_LABEL = 96 };
 
 /* The first of runs[] that is the same job with another seed, or `run` itself. */
 size_t group_first(const report_run *runs, size_t run);
+/* Whether others are the same job, each with a seed of its own. */
+bool group_has_seeds(const report_run *runs, size_t n, size_t run);
 /* Its name without the seed. */
 void group_label(char label[GROUP_LABEL], const report_run *run);
 
@@ -19,6 +21,7 @@ typedef struct group {
     size_t failed;                              /* runs that came to nothing: report_fate */
     double loss, rate, bytes, underflow, ratio; /* ratio: to the reference's loss */
     double variance;                            /* of the ratios, around their mean */
+    double seconds;                             /* of its runs together; NaN: not known */
     uint64_t skipped, retried;
     uint64_t forward; /* of the skipped: the loss itself was not finite, which no scale mends */
     uint64_t first_forward; /* of its first run that has such a step */
@@ -40,6 +43,8 @@ typedef struct verdict {
 void verdict_make(verdict *v, const report_run *runs, size_t n);
 
 static inline bool group_failed(const group *g) { return g->failed > 0; }
+/* The speed of runs that are over in a moment is that of whatever else went on. */
+static inline bool group_is_timed(const group *g) { return !(g->seconds < 1); }
 /* Share of the steps that were skipped or retried because of the scale. */
 static inline double group_wasted(const group *g)
 {

@@ -54,13 +54,19 @@ void report_draw_rates(FILE *f, const report *r)
     series_list norms = series_new(r), rates = series_new(r);
     for (size_t i = 0; i < r->n; i++) {
         series_add_means(&norms, r, i, norm_of);
-        series_add_means(&rates, r, i, lr_of);
+        series_add_most(&rates, r, i, lr_of); /* as it is: a mean would bend the warm-up */
     }
+    const bool seeds = series_merge_seeds(&norms, r);
+    series_merge_seeds(&rates, r);
     fputs("<div class=\"pair\">\n", f);
     chart_draw(f, &(chart){.id = "norm",
                            .title = "Norm of the gradients",
-                           .about = "Of all weights, in true units, before clipping; means.",
+                           .about = seeds ? "Of all weights, in true units, before clipping; means "
+                                            "over steps and seeds, which the bands span."
+                                          : "Of all weights, in true units, before clipping; means "
+                                            "over steps.",
                            .may_be_log = true,
+                           .bands = seeds,
                            .series = norms.at,
                            .n = norms.n});
     chart_draw(f, &(chart){.id = "lr",

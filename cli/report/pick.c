@@ -33,7 +33,7 @@ static double fragility_of(const group *g)
 }
 
 static double bytes_of(const group *g) { return g->bytes; }
-static double seconds_of(const group *g) { return 1 / g->rate; }
+static double seconds_of(const group *g) { return group_is_timed(g) ? 1 / g->rate : (double)NAN; }
 
 static void rule_out(const verdict *v, pick_rule *out, pick_rule rule,
                      double (*cost)(const group *), double tolerance, double factor)

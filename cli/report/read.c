@@ -103,10 +103,12 @@ static bool add_step(report_run *run, const gs_log_line *line)
     gs_log_step told = line->u.step;
     const gs_log_step *from = &told;
     const double scale = sane(from->scale), underflow = from->underflow;
-    logs_infer(&run->last_scale, &told);
+    const bool tells = logs_infer(&run->last_scale, &told);
     const uint64_t reruns = from->reruns == GS_LOG_NONE ? 0 : from->reruns;
     if (!is_step(from->step))
         return false;
+    run->tells_skips |= tells;
+    run->tells_retries |= from->reruns != GS_LOG_NONE;
     if (run->n > 0 && from->step <= run->steps[run->n - 1].step)
         drop_after(run, (double)from->step - 1);
     run->steps = grow(run->steps, run->n, &run->steps_room, sizeof *run->steps);

@@ -1,10 +1,11 @@
 /* gradscale report: logs of runs, finished or not, as one page. */
 #include "cli/core/commands.h"
 #include "cli/core/html.h"
-#include "cli/report/report.h"
+#include "cli/report/groups.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -17,6 +18,30 @@ static bool is_same_file(const char *a, const char *b)
 int report_write(const char *path, const char *const *logs, size_t n, const report_options *options)
 {
     return report_write_live(path, logs, n, options, NULL);
+}
+
+/* Runs of one name get their seeds behind it, or the names of their files. */
+static void tell_apart(report_run *runs, size_t n)
+{
+    bool *shares = cli_resize(NULL, (n + 1) * sizeof *shares);
+    for (size_t i = 0; i < n; i++) {
+        shares[i] = false;
+        for (size_t k = 0; k < n; k++)
+            shares[i] |=
+                k != i && runs[i].name && runs[k].name && strcmp(runs[i].name, runs[k].name) == 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *seed = report_value(&runs[i].config, "seed");
+        const char *slash = strrchr(runs[i].path, '/');
+        const char *more = group_has_seeds(runs, n, i) ? seed : slash ? slash + 1 : runs[i].path;
+        if (!shares[i] || strcmp(runs[i].name, more) == 0)
+            continue;
+        const size_t room = strlen(runs[i].name) + strlen(more) + 8;
+        runs[i].name = cli_resize(runs[i].name, room);
+        snprintf(strchr(runs[i].name, 0), room - strlen(runs[i].name),
+                 more == seed ? " seed %s" : ", %s", more);
+    }
+    free(shares);
 }
 
 int report_write_live(const char *path, const char *const *logs, size_t n,
@@ -33,6 +58,7 @@ int report_write_live(const char *path, const char *const *logs, size_t n,
     for (; r.n < n && code == CLI_GO; r.n++)
         code = report_read(&r.runs[r.n], logs[r.n]);
     cli_progress_end();
+    tell_apart(r.runs, r.n);
     bool all = true;
     for (size_t i = 0; i < r.n; i++)
         all &= r.runs[i].status != NULL;

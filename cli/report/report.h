@@ -110,6 +110,7 @@ typedef struct report_run {
     uint64_t lines, damaged, void_steps, resumes;
     const char *kind; /* of another framework's log; NULL: ours */
     bool only_skips;  /* logs_about */
+    bool tells_skips, tells_retries;
     double last_scale;
     bool is_cut;   /* the last line has no end: the job is writing, or was killed */
     bool has_loss; /* a line has the member, be it null */

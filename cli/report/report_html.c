@@ -150,7 +150,8 @@ static void draw_status(FILE *f, const report_run *run)
 {
     const char *steps = report_value(&run->config, "steps");
     fputs("<td>", f);
-    fprintf(f, "%" PRIu64, run->n > 0 ? run->steps[run->n - 1].step : 0);
+    fprintf(f, "%" PRIu64 "%s", run->n > 0 ? run->steps[run->n - 1].step : 0,
+            run->only_skips ? " or more" : "");
     if (run->status && strcmp(run->status, "done") != 0) {
         fputs(", ", f);
         html_escape(f, run->status);
@@ -181,9 +182,9 @@ static void draw_runs(FILE *f, const report *r)
         cell(f, isfinite(run->accuracy), report_percent(text, run->accuracy));
         cell(f, isfinite(run->underflow), report_percent(text, run->underflow));
         snprintf(text, sizeof text, "%" PRIu64, run->skipped);
-        cell(f, run->n > 0, text);
+        cell(f, run->tells_skips, text);
         snprintf(text, sizeof text, "%" PRIu64, run->retried);
-        cell(f, run->n > 0, text);
+        cell(f, run->tells_retries, text);
         if (isfinite(scale))
             fprintf(f, "<td>2<sup>%.4g</sup></td>", scale + 0.0);
         else

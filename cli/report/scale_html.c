@@ -48,6 +48,7 @@ void report_draw_scale(FILE *f, const report *r)
                     .title = "Scale of the loss",
                     .about = "Powers of two. A mark stands where steps were skipped or retried.",
                     .unit = CHART_POWER,
+                    .holds = true,
                     .series = l.at,
                     .n = l.n,
                     .marks = marks,

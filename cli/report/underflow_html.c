@@ -164,12 +164,17 @@ static void draw_chart(FILE *f, const report *r)
     series_list l = series_new(r);
     for (size_t i = 0; i < r->n; i++)
         series_add_means(&l, r, i, underflow_of);
+    const bool seeds = series_merge_seeds(&l, r);
     chart_draw(f, &(chart){.id = "underflow",
                            .title = "Gradients that underflowed to zero",
-                           .about = "Share of the non-zero gradients that underflowed "
-                                    "to zero when they were stored.",
+                           .about = seeds ? "Share of the non-zero gradients that underflowed to "
+                                            "zero when they were stored. Means over steps and "
+                                            "seeds, which the bands span."
+                                          : "Share of the non-zero gradients that underflowed to "
+                                            "zero when they were stored; means over steps.",
                            .unit = CHART_SHARE,
                            .from_zero = true,
+                           .bands = seeds,
                            .series = l.at,
                            .n = l.n});
     series_free(&l);

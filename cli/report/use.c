@@ -11,12 +11,23 @@ static void say_gain(FILE *f, const group *g, const group *to)
     const double speed = g->rate / to->rate, bytes = g->bytes / to->bytes;
     if (isfinite(bytes) && fabs(bytes - 1) >= 0.05)
         fprintf(f, ", in %s of its memory", report_percent(text, bytes));
-    if (isfinite(speed) && fabs(speed - 1) >= verdict_faster)
+    if (!group_is_timed(g) || !group_is_timed(to))
+        fputs(", after too short a time to tell its speed", f);
+    else if (isfinite(speed) && fabs(speed - 1) >= verdict_faster)
         fprintf(f, ", at %.2g times its speed", speed);
     else if (isfinite(speed))
         fputs(", as fast", f);
     if (g->is_half && g->underflow >= verdict_much)
         fprintf(f, ", though %s of its gradients underflowed", report_percent(text, g->underflow));
+}
+
+/* Its log2; infinite: the log does not tell. */
+static double lowest_scale(const report_run *run)
+{
+    double lowest = (double)INFINITY;
+    for (size_t i = 0; i < run->n; i++)
+        lowest = fmin(lowest, (double)run->steps[i].log2_scale);
+    return lowest;
 }
 
 static void say_use_alone(FILE *f, const verdict *v)
@@ -34,10 +45,13 @@ static void say_use_alone(FILE *f, const verdict *v)
         fputs("A scale that moves: at this one the gradients overflow. --scaler pytorch or "
               "headroom.\n",
               f);
+    else if (stuck && isfinite(lowest_scale(g->first)))
+        fprintf(f,
+                "Look at the loss and the data of the first steps: the scale fell to 2^%.4g, and "
+                "that was not low enough for these gradients.\n",
+                lowest_scale(g->first) + 0.0);
     else if (stuck)
-        fputs("Look at the loss and the data of the first steps: no scale was low enough for these "
-              "gradients.\n",
-              f);
+        fputs("Look at the loss and the data of the first steps.\n", f);
     else if (group_failed(g))
         fputs("Look for the cause at the first step whose loss is not finite: no scale mends a "
               "loss that is not finite before it is scaled.\n",
@@ -58,6 +72,8 @@ static void say_use_alone(FILE *f, const verdict *v)
                 "the data of the batch%s that %s skipped for it, first that of step %llu.\n",
                 g->forward == 1 ? "" : "es", g->forward == 1 ? "was" : "were",
                 (unsigned long long)g->first_forward);
+    else if (!v->has_losses && !g->first->tells_skips)
+        fputs("The log gives no reason for a change: it tells neither of loss nor of scale.\n", f);
     else if (!v->has_losses)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else
@@ -108,6 +124,10 @@ static void say_caveats(FILE *f, const verdict *v)
                 "Between the %zu seeds the losses vary: what differs by less than %s counts as "
                 "equal.\n",
                 seeds, report_percent(text, v->noise));
+    else if (v->reference && seeds > 1)
+        fputs("How much seeds move the loss cannot be told from these: a difference of a percent "
+              "may be chance, and counts as equal.\n",
+              f);
     else if (v->reference)
         fputs("With one seed each, a difference of a percent may be chance, and counts as "
               "equal.\n",
@@ -205,6 +225,8 @@ void verdict_say_command(FILE *f, const verdict *v, const char *config)
     if (config) {
         fputs(" --config ", f);
         say_word(f, config);
+    } else {
+        fputs(" ...", f); /* the job's other options, without which it is another job */
     }
     const bool is_fp32 = strcmp(report_value(&best->first->config, "precision"), "fp32") == 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {

@@ -61,13 +61,14 @@ static void say_failure(FILE *f, const group *g, const report_run *run)
 {
     const size_t applied = run->n - (size_t)run->skipped;
     if (run->fate == REPORT_STUCK && applied == 0)
-        fprintf(f, "%s failed: all of its %zu step%s were skipped, from step %" PRIu64 " on",
-                g->label, run->n, cli_s(run->n), run->first_bad);
+        fprintf(f, "%s failed: %s%zu step%s skipped, from step %" PRIu64 " on", g->label,
+                run->n == 1 ? "its " : "all of its ", run->n, run->n == 1 ? " was" : "s were",
+                run->first_bad);
     else if (run->fate == REPORT_STUCK)
         fprintf(f,
-                "%s failed: %zu of its %zu steps were applied, and step %" PRIu64
+                "%s failed: %zu of its %zu steps %s applied, and step %" PRIu64
                 " was the first to be skipped",
-                g->label, applied, run->n, run->first_bad);
+                g->label, applied, run->n, applied == 1 ? "was" : "were", run->first_bad);
     else if (run->first_bad == UINT64_MAX)
         fprintf(f, "%s failed: its validation loss is not finite at the end", g->label);
     else
@@ -89,6 +90,8 @@ static void say_headline_alone(FILE *f, const verdict *v)
                 g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
                 g->is_sample ? " in the log" : "",
                 report_percent(share, (double)g->skipped / (double)g->steps));
+    else if (!v->has_losses && !g->first->tells_skips)
+        fprintf(f, "%s tells neither of its loss nor of skipped steps", g->label);
     else if (!v->has_losses)
         fprintf(f, "%s applied all of its %zu step%s", g->label, g->steps, cli_s(g->steps));
     else if (g->forward > 0 && !(g->underflow >= verdict_much))
@@ -304,7 +307,8 @@ static void say_cost(FILE *f, const verdict *v)
             if (g->running || v->reference->running)
                 fputs(" after as many steps.\n", f);
             else
-                fprintf(f, " (%s).\n", report_number(b, v->reference->loss));
+                fprintf(f, " (%s)%s.\n", report_number(b, v->reference->loss),
+                        g->n > 1 ? ", seed by seed" : "");
         }
     }
     if (few > 0) {

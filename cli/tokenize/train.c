@@ -21,8 +21,9 @@ static void show(const gs_tokenizer *t, uint64_t asked, const gs_text *texts, si
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++)
         bytes += texts[i].length;
-    printf("%zu tokens from %.1f MB of text in %.1f s\n", gs_tokenizer_size(t), (double)bytes / 1e6,
-           seconds);
+    const bool large = bytes >= 1000000;
+    printf("%zu tokens from %.1f %s of text in %.1f s\n", gs_tokenizer_size(t),
+           (double)bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB", seconds);
     if (gs_tokenizer_size(t) < asked)
         printf("%llu were asked for: no other pair occurs often enough\n",
                (unsigned long long)asked);

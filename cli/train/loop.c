@@ -232,8 +232,8 @@ static int judge_end(const train_job *j, train_result *r)
         if (r->first == 0)
             snprintf(why, sizeof why, ", and step %llu was the first to be skipped",
                      (unsigned long long)r->first_skip);
-        return cli_failed("the run came to nothing: %llu of %llu step%s were applied%s", applied,
-                          all, cli_s(all), why);
+        return cli_failed("the run came to nothing: %llu of %llu step%s %s applied%s", applied, all,
+                          cli_s(all), applied == 1 || all == 1 ? "was" : "were", why);
     }
     if (!isfinite(r->loss)) {
         const bool before = r->first > 0 && r->first_bad == r->first + 1; /* the resume, perhaps */

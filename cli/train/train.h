@@ -14,7 +14,8 @@
  *     log.c          what the loop tells the log
  *     ranks.c        the ranks of a run, and how they speak
  *     agree.c        whether all of them have the same job
- *     train_text.c   what people see: heading, progress, summary, dry run
+ *     train_text.c   what people see: heading, progress, summary
+ *     dry.c          the dry run
  */
 #ifndef TRAIN_TOOL_H
 #define TRAIN_TOOL_H
@@ -287,12 +288,14 @@ bool train_valid_possible(const train_job *j);
 /* ---- what people see ---- */
 
 const char *train_bytes_text(char text[48], uint64_t bytes);
-void train_show_job(const train_job *j); /* what is known before there are weights */
+const char *train_time_text(char text[48], double seconds);
+void train_show_job(const train_job *j);    /* what is known before there are weights */
+void train_show_folder(const train_job *j); /* where it is kept, and what that takes */
 void train_show_heading(const train_job *j);
 uint64_t train_skipped(const train_job *j); /* steps, those before a resume too */
 void train_show_progress(const train_job *j, const train_result *r, const gs_log_step *step);
 void train_show_valid(const train_job *j, double loss, double accuracy, bool best);
 void train_show_summary(const train_job *j, const train_result *r);
-int train_dry_run(train_job *j);
+int train_dry_run(train_job *j); /* dry.c */
 
 #endif

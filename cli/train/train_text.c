@@ -1,4 +1,4 @@
-/* What people see of a run: heading, progress, summary, and the dry run. */
+/* What people see of a run: heading, progress, summary. */
 #include "cli/train/ranks.h"
 #include "cli/train/train.h"
 
@@ -11,7 +11,16 @@ static const char *unit_of(const train_job *j)
     return j->info->task == GS_TASK_TOKENS ? "tokens" : j->info->height == 1 ? "rows" : "images";
 }
 
-static const char *time_text(char text[48], double seconds)
+/* What is trained on: n of them. */
+static const char *items_of(const train_job *j, uint64_t n)
+{
+    const bool rows = j->info->height == 1;
+    return j->info->time ? (n == 1 ? "piece of text" : "pieces of text")
+           : rows        ? (n == 1 ? "row" : "rows")
+                         : (n == 1 ? "image" : "images");
+}
+
+const char *train_time_text(char text[48], double seconds)
 {
     const unsigned long long s = (unsigned long long)(seconds < 1e15 ? seconds + 0.5 : 1e15);
     if (seconds < 10)
@@ -62,7 +71,7 @@ void train_show_job(const train_job *j)
     printf("model      ");
     cli_wrap(model, 11, 11);
     cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
-              j->info->time ? "pieces of text" : unit_of(j));
+              items_of(j, j->info->items[GS_SPLIT_TRAIN]));
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
@@ -78,8 +87,7 @@ void train_show_job(const train_job *j)
     cli_flush();
 }
 
-/* Where it is kept, and what that takes. */
-static void show_folder(const train_job *j)
+void train_show_folder(const train_job *j)
 {
     char all[48], one[48];
     if (!j->o.checkpoint)
@@ -109,7 +117,7 @@ static void print_ranks(const train_job *j)
 void train_show_heading(const train_job *j)
 {
     train_show_job(j);
-    show_folder(j);
+    train_show_folder(j);
     if (j->comm.size > 1)
         print_ranks(j);
     if (j->about.step > 0)
@@ -192,16 +200,20 @@ void train_show_summary(const train_job *j, const train_result *r)
            scale_text(scale, gs_scaler_scale(gs_trainer_scaler(j->trainer))));
     const unsigned long long forward = c->skipped[GS_REASON_FORWARD];
     if (forward > 0) {
-        printf("bad loss   %llu step%s skipped: the loss was not finite before scaling", forward,
-               forward == 1 ? " was" : "s were");
+        char text[160];
+        const int n = snprintf(text, sizeof text,
+                               "%llu step%s skipped: the loss was not finite before scaling",
+                               forward, forward == 1 ? " was" : "s were");
         if (r->first == 0)
-            printf(", first at %llu", (unsigned long long)r->first_bad);
-        printf("\n");
+            snprintf(text + n, sizeof text - (size_t)n, ", first at step %llu",
+                     (unsigned long long)r->first_bad);
+        printf("bad loss   ");
+        cli_wrap(text, 11, 11);
     }
     const double stepping = r->seconds - r->phases[TRAIN_VALID];
     if (steps > 0)
         printf("speed      %.0f %s/s, %.2f ms per step; %s in all\n", (double)r->items / stepping,
-               unit_of(j), 1e3 * stepping / (double)steps, time_text(took, r->seconds));
+               unit_of(j), 1e3 * stepping / (double)steps, train_time_text(took, r->seconds));
     if (j->comm.size > 1 && steps > 0)
         printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
                train_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
@@ -224,67 +236,4 @@ void train_show_summary(const train_job *j, const train_result *r)
         cli_print("go on      gradscale train --resume %s\n", o->checkpoint);
     else if (r->ending == TRAIN_STOPPED)
         printf("saved      nothing: --no-save was given\n");
-}
-
-/* ---- the dry run ---- */
-
-/* Forward passes over the validation items, at the pace of the step's own. */
-static double validation_seconds(const train_job *j, double forward)
-{
-    const uint64_t there = j->info->items[GS_SPLIT_VALID];
-    const uint64_t items = there < j->o.valid_items ? there : j->o.valid_items;
-    return forward * (double)items / (double)(j->o.batch * j->o.accumulate);
-}
-
-/* What is known without a step is said at once; a step of a large model may take long, and then one
- * has to do. */
-int train_dry_run(train_job *j)
-{
-    enum { TRIES = 4 };
-    static const double enough = 2; /* s */
-    gs_memory tape = {0};
-    double best = HUGE_VAL, forward = 0;
-    const double began = gs_clock();
-    if (j->about.step > 0) /* of a new run it has been said, before there were weights */
-        train_show_job(j);
-    show_folder(j);
-    cli_flush();
-    if (j->comm.rank == 0)
-        cli_progress(0, 1, "taking a step, to time it");
-    /* the first two make the arena */
-    for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
-        const gs_batch *micro;
-        size_t n;
-        gs_error error = {0};
-        gs_train_row row;
-        const double start = gs_clock();
-        gs_status status = gs_loader_next(&micro, &n, j->loader, &error);
-        const int code =
-            ranks_first_error(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
-        if (code != CLI_GO)
-            return code;
-        status = gs_trainer_step(j->trainer, micro, n, &row);
-        if (status != GS_OK)
-            return cli_fail_status(status, gs_context_error(j->ctx));
-        best = fmin(best, gs_clock() - start);
-        forward = row.seconds[GS_PHASE_FORWARD];
-        tape = row.memory;
-    }
-    const double validation = train_valid_possible(j) ? validation_seconds(j, forward) : 0;
-    const uint64_t left = j->o.steps > j->about.step ? j->o.steps - j->about.step : 0;
-    const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
-    const train_bytes b = train_job_bytes(j, tape);
-    char took[48], sums[5][48];
-    cli_progress_end();
-    char memory[300];
-    snprintf(memory, sizeof memory, "%s: weights %s, optimizer %s, gradients %s, activations %s",
-             train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-             train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
-             train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
-    printf("memory     ");
-    cli_wrap(memory, 11, 11);
-    printf("time       about %s: %.2f ms per step on %u thread%s\n",
-           time_text(took, best * (double)left + validation * times), 1e3 * best,
-           gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)));
-    return CLI_DONE;
 }

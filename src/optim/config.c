@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const gsi_optim_kinds[GS_OPTIM_COUNT] = {
@@ -137,6 +138,18 @@ static gs_status check_number(const setting *s, double x, gs_error *error)
                     s->below ? "below " : "", s->hi);
 }
 
+static gs_status fail_word(const setting *s, const char *value, gs_error *error)
+{
+    char words[200] = "";
+    for (size_t i = 0, n = 0; i < (size_t)s->n_words && n < sizeof words; i++)
+        n += (size_t)snprintf(words + n, sizeof words - n, "%s%s",
+                              i == 0                        ? ""
+                              : i + 1 == (size_t)s->n_words ? " and "
+                                                            : ", ",
+                              s->words[i]);
+    return gsi_fail(error, GS_ERANGE, "%s=%s: %s exist", s->key, value, words);
+}
+
 static gs_status set_one(gs_optim_config *config, const char *key, const char *value,
                          gs_error *error)
 {
@@ -152,8 +165,7 @@ static gs_status set_one(gs_optim_config *config, const char *key, const char *v
     if (s->words) {
         const int word = find(s->words, s->n_words, value);
         if (word < 0)
-            return gsi_fail(error, GS_ERANGE, "%s=%s: %s, %s%s exist", key, value, s->words[0],
-                            s->words[1], s->n_words > 2 ? ", .." : "");
+            return fail_word(s, value, error);
         memcpy(field, &word, sizeof word);
         return GS_OK;
     }

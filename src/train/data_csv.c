@@ -87,8 +87,8 @@ static bool take_titles(table *t)
 static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
 {
     if (t->n != t->columns)
-        return gsi_lines_fail(l, error, GS_EFORMAT, "has %zu fields, and the first line %zu", t->n,
-                              t->columns);
+        return gsi_lines_fail(l, error, GS_EFORMAT, "has %zu field%s, and the first line %zu", t->n,
+                              t->n == 1 ? "" : "s", t->columns);
     if (!gsi_grow(t->heap, &t->values, &t->value_room, t->n_values + t->columns, sizeof(double)) ||
         !gsi_grow(t->heap, &t->classes, &t->class_room, t->rows + 1, sizeof(char *)))
         return gsi_lines_fail(l, error, GS_ENOMEM, "there is no memory for its numbers");

@@ -223,7 +223,7 @@ check "a model that cannot be" refuses "a width of 16 cannot be shared by 3 head
 check "--seeds" refuses "--seeds must be from 1 to 1000, not 0" --seeds 0
 check "an option of train alone" refuses \
     "unknown option --checkpoint: gradscale compare --help lists them" --checkpoint x
-check "a config that is not there" refuses "$tmp/none.conf: No such file or directory" \
+check "a config that is not there" refuses "$tmp/none.conf: cannot be opened: No such file or directory" \
     --config "$tmp/none.conf"
 echo "lr = banana" >"$tmp/bad.conf"
 check "a config that is wrong" refuses "$tmp/bad.conf:1: lr needs a finite number, not 'banana'" \

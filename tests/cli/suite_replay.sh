@@ -268,5 +268,5 @@ check "presets: the one that is meant" grep -qx "gradscale: unknown preset 'pytr
 check "presets: JSON" sh -c "'$gradscale' presets --json jmp | grep -q '\"compare\": \"wrap\"'"
 "$gradscale" presets nonsense >"$tmp/out" 2>"$tmp/err"
 check "unknown preset: exit 2" test $? -eq 2
-check "unknown preset" grep -qx "gradscale: unknown preset 'nonsense'" "$tmp/err"
+check "unknown preset" grep -qx "gradscale: unknown preset 'nonsense': gradscale presets lists them" "$tmp/err"
 finish

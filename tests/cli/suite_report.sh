@@ -53,6 +53,9 @@ check "and where" says "fc1.weight (2%) and"
 check "what it cost" says "skipped 2 of 40 steps (5%) and retried 2 batches"
 check "nothing to compare with" says "no other run to compare it with"
 check "its tables have the steps" has '<th scope="row">40</th>'
+rows_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /<th scope="row">/ { print $0 } on && /<\/table>/ { exit }' "$page" | sed 's/.*"row">\([0-9]*\)<.*/\1/'; }
+check "a scale that stands has as many rows as others" test "$(rows_of scale | sort -u | wc -l)" -eq 12
+check "a pointer is told the step of the validation it is near" test -z "$(awk '/aria-labelledby="valid-t/ { on = 1 } on && /<title>step/ && !/step [1-4]0:/ { print } on && /<\/table>/ { exit }' "$page")"
 
 # ---- several ----
 log fp32 -v name=fp32 -v precision=fp32
@@ -101,6 +104,17 @@ check "two jobs, two lines" test "$(lines_of train)$(lines_of valid)" = 22
 check "it says so" has "and over seeds, which the bands span"
 check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
 check "and more than one" not says "With one seed each"
+for seed in 1 2 3; do # 0.1, 0.2 and 0.3, and four times as much
+    log c$seed -v name=dynamic -v precision=fp16 -v scaler=pytorch -v seed=$seed -v loss=0.$seed
+    log d$seed -v name=plain -v precision=fp16 -v seed=$seed -v loss=$(awk "BEGIN { print 0.4 * $seed }")
+done
+check "seeds without fp32" page c1 c2 c3 d1 d2 d3
+check "are measured by the best job, seed by seed" says "plain ended at a validation loss of 0.8003, 4 times the loss of dynamic (0.2001), seed by seed."
+check "and are not called one" not says "With one seed each"
+check "its runs are told apart" has "plain seed 3</th>"
+check "its underflow, norm and speed have one line a job" test "$(lines_of underflow)$(lines_of norm)$(lines_of rate)" = 222
+check "runs of one name and seed" page fp32 fp32
+check "are told apart by their files" has "fp32, fp32.jsonl"
 awk '/"event":"valid"/ { next } { gsub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/nan.jsonl"
 check "a loss that is not finite" page fp32 nan
 check "is the headline" says "fp16 none failed: its loss is not finite at the end, first at step 1"
@@ -168,13 +182,23 @@ check "use the dynamic one" says "What to use fp16 pytorch"
 check "why" says "by a scale that is fixed or not checked: fp16 static:1024"
 check "memory before speed" page fp32 brain
 check "use half" says "What to use bf16 guard ended at a loss 0.2% above that of fp32, in 83.3% of its memory, as fast"
-check "the command" says "gradscale train --precision bf16 --scaler guard"
+check "the command" says "gradscale train ... --precision bf16 --scaler guard"
+log fast -v name="fp16 headroom" -v precision=fp16 -v scaler=headroom -v underflow=0.002 -v loss=0.1004 -v rate=2000
+check "speed, where all else is equal" page torch fast
+check "decides" says "Ruled out by speed: fp16 pytorch"
+for run in torch fast fp32; do
+    sed '/"event":"end"/s/"seconds":1.5/"seconds":0.02/' "$tmp/$run.jsonl" >"$tmp/short-$run.jsonl"
+done
+check "speed over a moment" page short-torch short-fast
+check "does not" says "Ruled out by a loss that is higher within the noise: fp16 headroom"
+check "beside fp32" page short-fp32 short-torch
+check "it is not told" says "after too short a time to tell its speed"
 check "no gain" page big32 brain
 check "is no reason" says "What to use fp32 none of the others gains enough"
 log slim -v name=fp32 -v precision=fp32 -v bytes=500
 check "fp32 that is smaller" page slim cheap brain torch
 check "is the one" says "What to use fp32 none of the others gains enough to give it up"
-check "with its command" says "gradscale train --precision fp32 --scaler none"
+check "with its command" says "gradscale train ... --precision fp32 --scaler none"
 check "one seed is told" says "With one seed each, a difference of a percent may be chance, and counts as equal."
 for seed in 1 2 3; do
     log n$seed -v name="fp32 seed $seed" -v seed=$seed -v loss=0.1$seed
@@ -268,14 +292,44 @@ foreign() { "$program" report --output "$page" "tests/logs/$1" && awk -f tests/s
 check "Megatron-LM" foreign megatron.log
 check "its validation" says "megatron.log ended at a validation loss of 8.500"
 check "its skips" says "skipped 3 of 12 steps (25%)"
-check "what it was read as" has "5 lines, read as Megatron-LM"
+check "what it was read as" has "6 lines, read as Megatron-LM"
+sed "s/ lm loss:/ lm_loss:/; /validation/d" tests/logs/megatron.log >"$tmp/neox.log"
+check "GPT-NeoX" "$program" report --output "$page" "$tmp/neox.log"
+check "its loss" says "neox.log ended at a training loss of 9.000"
 check "DeepSpeed" foreign deepspeed.log
 check "its skips" says "deepspeed.log skipped 2 of 20 steps (10%)"
 check "no loss is no loss that is not finite" not says "finite"
 check "nor in the table" not has "<td>not finite</td>"
+check "DeepSpeed without ZeRO" foreign deepspeed-fused.log
+check "an overflow is one, whoever tells it" says "deepspeed-fused.log skipped 2 of 20 steps (10%)"
+check "at its iteration" has "step 6, scale 2^15: skipped"
+check "the scale it grew to" has '<td>2<sup>15</sup></td>'
+check "DeepSpeed's pipeline" foreign deepspeed-pipeline.log
+check "its loss" says "ended at a training loss of 3.250"
+check "of the steps that it is of" has "step 10: deepspeed-pipeline.log 4.5"
+check "its skips" says "skipped 1 of 20 steps (5%)"
+at='[2026-01-01 00:00:01,000] [INFO]'
+printf '%s\n' "$at [loss_scaler.py:153:update_scale] [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated." \
+    "$at [loss_scaler.py:263:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step." "$at [x] [Rank 0] step=10, skipped=2, lr=[0.1], mom=[0.9]" >"$tmp/static.log"
+check "DeepSpeed with a static scale" "$program" report --output "$page" "$tmp/static.log"
+check "its skips" says "static.log skipped 2 of 10 steps (20%)"
+printf '%s\n' "$at [fused_optimizer.py:426:_update_scale] Grad overflow on iteration: 3" \
+    "$at [fused_optimizer.py:427:_update_scale] Using static loss scale of: 128.0" "$at [x] [Rank 0] step=10, skipped=1, lr=[0.1], mom=[0.9]" >"$tmp/static.log"
+check "without ZeRO" "$program" report --output "$page" "$tmp/static.log"
+check "its skips" says "static.log skipped 1 of 10 steps (10%)"
+check "and its scale" has "step 4, scale 2^7: skipped"
+for i in $(seq 20); do
+    echo "[Rank 0] step=$((i * 900000)), skipped=0, lr=[0.1], mom=[0.9]"
+done >"$tmp/leaps.log"
+check "a few lines that claim millions of steps" "$program" report --output "$page" "$tmp/leaps.log"
+check "get no memory for them" test "$(sed -n 's/.*leaps.log<\/th><td>\([0-9]*\)<.*/\1/p' "$page")" -le 3000000
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
+sed 's/loss scaler 0 //' tests/logs/apex.log >"$tmp/apex.log"
+check "Apex's FP16_Optimizer" "$program" report --output "$page" "$tmp/apex.log"
+check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
+check "steps are no fewer than it tells" has "<td>2003 or more</td>"
 check "fairseq" foreign fairseq.log
 check "its numbers" says "ended at a validation loss of 13.25"
 check "its skips" says "skipped 2 of 9 steps"
@@ -283,6 +337,10 @@ check "Lightning" foreign lightning.csv
 check "its numbers" says "ended at a validation loss of 1.500"
 check "its steps" has '<td>149</td>'
 check "its accuracy" has '<td>62.5%</td>'
+check "skips that it does not tell are not 0" grep -q '<td>62.5%</td><td>–</td><td>–</td><td>–</td><td>–</td>' "$page"
+check "the learning rate of any optimizer" sh -c "sed 's/lr-AdamW/lr-Lion-momentum,lr-Lion/; 2,\$s/^\([0-9]*\),/\1,0.9,/' tests/logs/lightning.csv >'$tmp/lion.csv' &&
+    '$program' report --output '$page' '$tmp/lion.csv'"
+check "is not its momentum" has "step 49: lion.csv 0.001"
 check "Hugging Face" foreign trainer_state.json
 check "its numbers" says "ended at a validation loss of 2.125"
 check "one logged step in ten is no share of all steps" says "skipped 1 of the 3 steps in the log (33.3%)"

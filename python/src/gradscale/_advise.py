@@ -11,7 +11,7 @@ from ._tensors import TensorList
 from .scaler import exponents_of
 
 _F16_MAX = 65504.0
-# Shares of the nonzero values: below the first nobody has measured that it matters, above the second it does.
+# Shares of the non-zero values: below the first nobody has measured that it matters, above the second it does.
 _NEGLIGIBLE, _SERIOUS = 1e-4, 1e-2
 
 
@@ -70,7 +70,7 @@ class Advice(NamedTuple):
             "too_small": f"These values are too small for FP16, even with a scale of {self.scale:.10g}",
             "too_large": f"These values are too large for FP16: the largest is {self.amax:.4g}; prefer BF16, or clip",
         }[self.verdict]
-        return f"{words}: {self.lost_scaled:.3%} of the nonzero values become zero, without a scale {self.lost:.3%}."
+        return f"{words}: {self.lost_scaled:.3%} of the non-zero values become zero, without a scale {self.lost:.3%}."
 
 
 def advise(gradients: Any, margin: int = 2) -> Advice:
