@@ -256,8 +256,8 @@ static inline const char *cli_s(uint64_t n) { return n == 1 ? "" : "s"; }
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
 
-/* Prints text to stdout in lines of CLI_WIDTH characters; the first begins at column `at`, where the
- * caller has left it, the others at `indent`. */
+/* Prints text to stdout in lines of CLI_WIDTH characters; the first begins at column `at`, where
+ * the caller has left it, the others at `indent`. */
 enum { CLI_WIDTH = 79 };
 void cli_wrap(const char *text, int at, int indent);
 

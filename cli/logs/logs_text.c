@@ -80,7 +80,7 @@ const logs_kind logs_megatron = {"Megatron-LM", megatron_fits, megatron_read};
  * ZeRO and its scaler, dynamic or static:
  *  [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
  *  ... Attempted loss scale: 65536, but hysteresis is 2. Reducing hysteresis to 1
- *  [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.
+ *  [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, ..
  * the fp16 optimizers without ZeRO, which count iterations from 0 (older ones say both):
  *  Grad overflow on iteration 7
  *  Reducing dynamic loss scale from 65536.0 to 32768.0     or: Using static loss scale of: 128.0
