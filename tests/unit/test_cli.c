@@ -142,7 +142,7 @@ static void test_refused(void)
         {"--string -- f", "--string needs a value (TEXT); write --string=VALUE if it is '--'"},
         {"--number 0 f", "--number must be from 1 to 100, not 0"},
         {"--number 101 f", "--number must be from 1 to 100, not 101"},
-        {"--number -1 f", "--number needs a whole number from 0 to 2^64 - 1, not '-1'"},
+        {"--number -1 f", "--number needs a whole number from 1 to 100, not '-1'"},
         {"--real 1e309 f", "--real needs a finite number, not '1e309'"},
         {"--real 1.5x f", "--real needs a finite number, not '1.5x'"},
         {"--size 1Q f", "--size needs a size such as 4096, 64K, 32M or 1G, not '1Q'"},
