@@ -181,7 +181,7 @@ $(BUILD)/libgradscale_device.so.$(VERSION): $(call obj,$(DEVICE)) $(BUILD)/obj/d
 # The kernels as one text, and as PTX for the oldest architecture that nvcc knows; both as arrays of bytes.
 KERNEL_SOURCES := scripts/device_source.sh $(wildcard src/device/kernels/*.h) include/gradscale/num.h \
                   $(addprefix include/gradscale/,tensor.h scaler.h optim.h) src/num/convert.h src/base/rng.c \
-                  src/scaler/machine.c
+                  src/scaler/machine.c src/scaler/scaler.h
 NVCCFLAGS := -O3 -fmad=false
 $(BUILD)/device/kernels.txt: $(KERNEL_SOURCES)
 	@mkdir -p $(@D)

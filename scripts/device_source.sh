@@ -57,6 +57,8 @@ DEVICE double round_f16(double x)
     }
 }
 C
+grep '^#define GSI_COUNT_MOST' src/scaler/scaler.h
+take src/scaler/scaler.h gsi_one_more
 # the scaler is in shared memory
 take src/scaler/machine.c gsi_round_state move growth_is_due grow back_off step_clean step_found gsi_machine_step |
     sed -E 's/(const gs_params|gs_machine) \\*/SHARED_PTR &/g; s/const SHARED_PTR/SHARED_PTR const/g'

@@ -76,7 +76,8 @@ static void step_without_amax(gs_scaler *s)
     if (s->zeros != NO_AMAX)
         gsi_go_to(s, if_halved(s));
     s->zeros = NO_AMAX;
-    if (++s->machine.clean % FLAGS_INTERVAL == 0)
+    s->machine.clean = gsi_one_more(s->machine.clean);
+    if (s->machine.clean % FLAGS_INTERVAL == 0)
         gsi_go_to(s, 2 * s->machine.scale);
 }
 

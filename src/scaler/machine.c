@@ -75,7 +75,7 @@ void gsi_machine_init(gs_machine *m, const gs_params *p)
     *m = (gs_machine){.scale = gsi_round_state(p, p->init),
                       .interval = gsi_interval(p),
                       .count = (double)p->credit,
-                      .clean = p->credit,
+                      .clean = p->credit < GSI_COUNT_MOST ? p->credit : GSI_COUNT_MOST,
                       .last_rescale = -1};
     m->shown = m->scale;
 }
@@ -130,7 +130,7 @@ static void step_clean(gs_machine *m, const gs_params *p)
     m->run = 0;
     if (p->refill & GS_REFILL_CLEAN)
         m->bad = 0;
-    m->clean++;
+    m->clean = gsi_one_more(m->clean);
     m->count++;
     if (growth_is_due(m, p))
         grow(m, p);
@@ -147,15 +147,15 @@ static bool step_found(gs_machine *m, const gs_params *p, bool *stops)
     *stops = true;
     if (p->track_rescale) {
         const int64_t since = m->it - m->last_rescale;
-        m->ovf++;
+        m->ovf = gsi_one_more(m->ovf);
         if (since == 0) /* the framework divides by it */
             return true;
         due = (double)m->ovf / (double)since >= p->tolerance;
     }
     if (due && p->err == GS_ERR_EQ_BEFORE && m->scale == p->err_min)
         return true;
-    m->bad++;
-    m->run++;
+    m->bad = gsi_one_more(m->bad);
+    m->run = gsi_one_more(m->run);
     m->ever = 1;
     if (due)
         next = back_off(m, p);
@@ -180,7 +180,7 @@ bool gsi_machine_step(gs_machine *m, const gs_params *p, bool found)
         step_clean(m, p);
     if (stops)
         return raises;
-    m->it++;
+    m->it = gsi_one_more(m->it);
     m->shown = p->lag ? before : m->scale;
     return raises;
 }

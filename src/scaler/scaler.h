@@ -60,6 +60,10 @@ gs_status gsi_step_version(const gs_step *step, gs_error *error);
 double gsi_round_state(const gs_params *p, double x); /* to nearest even in T */
 double gsi_interval(const gs_params *p);              /* infinite if there is none */
 void gsi_machine_init(gs_machine *m, const gs_params *p);
+
+/* Counters of a machine stand still there, where no run gets: what is saved can be loaded. */
+#define GSI_COUNT_MOST ((int64_t)1 << 62)
+static inline int64_t gsi_one_more(int64_t n) { return n + (n < GSI_COUNT_MOST); }
 /* Returns true where the framework raises. */
 bool gsi_machine_step(gs_machine *m, const gs_params *p, bool found);
 

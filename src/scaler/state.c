@@ -188,7 +188,7 @@ static gs_status check(const gs_scaler *s, gs_error *error)
     if (m->scale < 0 || m->shown < 0 || !(m->interval >= 0) || !(m->count >= 0) || m->clean < 0 ||
         m->bad < 0 || m->run < 0 || m->it < 0 || m->ovf < 0 || m->last_rescale < -1)
         return gsi_fail(error, GS_ERANGE, "the state has a negative counter or scale");
-    const int64_t most = INT64_C(1) << 62; /* no run gets there, and the next step stays defined */
+    const int64_t most = GSI_COUNT_MOST;
     if (m->clean > most || m->bad > most || m->run > most || m->it > most || m->ovf > most ||
         m->last_rescale > most)
         return gsi_fail(error, GS_ERANGE, "the state has a counter beyond 2^62");

@@ -230,6 +230,29 @@ static void test_size(void)
     CHECK(gs_param_key(GS_PARAM_COUNT - 1) && !gs_param_key(GS_PARAM_COUNT));
 }
 
-TESTS({"accelerate4289_metaseq3_save_anywhere", test_accelerate4289_metaseq3_save_anywhere},
+/* At the last count a scaler goes on, and stays one that can be loaded. */
+static void test_last_count(void)
+{
+    unsigned char bytes[GS_STATE_BINARY_MAX];
+    gs_scaler s, t;
+    gs_error error = {0};
+    size_t n;
+    CHECK(gs_scaler_init(&s, "pytorch", NULL) == GS_OK);
+    s.machine.it = s.machine.clean = s.machine.bad = s.machine.run = INT64_C(1) << 62;
+    for (int i = 0; i < 5; i++) {
+        CHECK(gs_scaler_save(bytes, sizeof bytes, &n, &s, NULL) == GS_OK);
+        CHECK_MSG(gs_scaler_load(&t, bytes, n, &error) == GS_OK, "step %d: %s", i, error.text);
+        gs_scaler_update(&s, i % 2);
+    }
+    CHECK(gs_scaler_init(&s, "pytorch", NULL) == GS_OK);
+    CHECK(gs_scaler_set(&s, "credit=9223372036854775806", NULL) == GS_OK);
+    for (int i = 0; i < 3; i++)
+        gs_scaler_update(&s, 0);
+    CHECK(gs_scaler_save(bytes, sizeof bytes, &n, &s, NULL) == GS_OK);
+    CHECK_MSG(gs_scaler_load(&t, bytes, n, &error) == GS_OK, "%s", error.text);
+}
+
+TESTS({"last_count", test_last_count},
+      {"accelerate4289_metaseq3_save_anywhere", test_accelerate4289_metaseq3_save_anywhere},
       {"any_raw_state_is_saveable", test_any_raw_state_is_saveable}, {"damage", test_damage},
       {"size", test_size})
