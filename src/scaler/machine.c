@@ -75,7 +75,7 @@ void gsi_machine_init(gs_machine *m, const gs_params *p)
     *m = (gs_machine){.scale = gsi_round_state(p, p->init),
                       .interval = gsi_interval(p),
                       .count = (double)p->credit,
-                      .clean = p->credit < GSI_COUNT_MOST ? p->credit : GSI_COUNT_MOST,
+                      .clean = p->credit,
                       .last_rescale = -1};
     m->shown = m->scale;
 }
