@@ -22,7 +22,9 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 def ours(chosen, name=None):
     """The results of `bench gemm`, of one shape or briefly of all."""
     command = [chosen.program, "bench", "gemm", "--json", "--threads", str(chosen.threads),
-               "--seconds", str(chosen.seconds if name else 0.1), "--only", name or chosen.only]
+               "--seconds", str(chosen.seconds if name else 0.1)]
+    if name or chosen.only:
+        command += ["--only", name or chosen.only]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return [r for r in json.loads(done.stdout)["results"] if name in (None, r["name"])]
 
