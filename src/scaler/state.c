@@ -185,7 +185,8 @@ static gs_status check(const gs_scaler *s, gs_error *error)
         s->streak.reason >= GS_REASON_COUNT || s->probing >= GSI_PROBES ||
         s->event.phase >= GSI_PHASES)
         return gsi_fail(error, GS_ERANGE, "the state has a rule or phase that does not exist");
-    if (m->scale < 0 || m->shown < 0 || !(m->interval >= 0) || !(m->count >= 0) || m->clean < 0 ||
+    const bool counts = m->count >= 0 || (isnan(m->count) && m->interval == 0); /* modulo 0 */
+    if (m->scale < 0 || m->shown < 0 || !(m->interval >= 0) || !counts || m->clean < 0 ||
         m->bad < 0 || m->run < 0 || m->it < 0 || m->ovf < 0 || m->last_rescale < -1)
         return gsi_fail(error, GS_ERANGE, "the state has a negative counter or scale");
     const int64_t most = GSI_COUNT_MOST;
