@@ -185,8 +185,7 @@ static gs_status check(const gs_scaler *s, gs_error *error)
         s->streak.reason >= GS_REASON_COUNT || s->probing >= GSI_PROBES ||
         s->event.phase >= GSI_PHASES)
         return gsi_fail(error, GS_ERANGE, "the state has a rule or phase that does not exist");
-    const bool counts = m->count >= 0 || (isnan(m->count) && m->interval == 0); /* modulo 0 */
-    if (m->scale < 0 || m->shown < 0 || !(m->interval >= 0) || !counts || m->clean < 0 ||
+    if (m->scale < 0 || m->shown < 0 || !(m->interval >= 0) || !(m->count >= 0) || m->clean < 0 ||
         m->bad < 0 || m->run < 0 || m->it < 0 || m->ovf < 0 || m->last_rescale < -1)
         return gsi_fail(error, GS_ERANGE, "the state has a negative counter or scale");
     const int64_t most = GSI_COUNT_MOST;
@@ -203,6 +202,8 @@ static gs_status check(const gs_scaler *s, gs_error *error)
     for (int i = 0; i < 3; i++)
         if (!isfinite(s->mean[i]))
             return gsi_fail(error, GS_ERANGE, "the state has a mean that is not finite");
+    if (m->interval == 0 && s->params.interval != 0) /* counts would be taken modulo 0 */
+        return gsi_fail(error, GS_ERANGE, "the state has no interval, and its parameters have one");
     if (m->ever > 1 || !isfinite(m->count))
         return gsi_fail(error, GS_ERANGE, "the state has a count that no step makes");
     if (!(s->streak.from >= 0) || !(s->streak.to >= 0))
