@@ -187,6 +187,11 @@ static void test_damage(void)
     gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
           strcmp(error.text, "the state has a counter beyond 2^62") == 0);
+    bad = s;
+    bad.machine.interval = 0; /* a count modulo that is NaN */
+    gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
+    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+          strcmp(error.text, "the state has no interval, and its parameters have one") == 0);
     static const double bounds[][2] = {
         {0, 1}, {-1, 1}, {(double)INFINITY, (double)INFINITY}, {(double)NAN, 0}, {(double)NAN, -1}};
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
