@@ -206,7 +206,8 @@ static gs_status check(const gs_scaler *s, gs_error *error)
         return gsi_fail(error, GS_ERANGE, "the state has no interval, and its parameters have one");
     if (m->ever > 1 || !isfinite(m->count))
         return gsi_fail(error, GS_ERANGE, "the state has a count that no step makes");
-    if (!(s->streak.from >= 0) || !(s->streak.to >= 0))
+    /* NaN without bounds, where the machine's is */
+    if (s->streak.from < 0 || s->streak.to < 0)
         return gsi_fail(error, GS_ERANGE, "the state has a streak at scales that are none");
     if (s->rules.on_overflow == GS_ON_RETRY && s->rules.retries == 0)
         return gsi_fail(error, GS_ERANGE, "the state has a rule or phase that does not exist");
