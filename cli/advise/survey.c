@@ -240,10 +240,13 @@ static void choose_scale(advise *a)
     }
 }
 
-static const char as_without[] = " as without it";
-static const char *instead(const char *then, const char *now)
+/* What a share was without the scale, if it was another. */
+static const char *instead(char text[48], const char *then, const char *now)
 {
-    return strcmp(then, now) == 0 ? as_without : " instead of ";
+    if (strcmp(then, now) == 0)
+        return " as without it";
+    snprintf(text, 48, " instead of %s", now);
+    return text;
 }
 
 static void say_f16(advise *a)
@@ -252,7 +255,7 @@ static void say_f16(advise *a)
     advice *d = &a->advice;
     const size_t n = sizeof d->f16;
     const gs_rounded *one = &s->f16[0], *then = &s->f16[d->log2_scale > 0 ? d->log2_scale : 0];
-    char scale[48], safe[48], largest[24], buffers[4][24];
+    char scale[48], safe[48], largest[24], buffers[4][24], were[2][48];
     const char *zero = none(advise_percent(buffers[0], survey_share(s, then->underflow)));
     const char *zero_now = none(advise_percent(buffers[1], survey_share(s, one->underflow)));
     const char *subnormal = none(advise_percent(buffers[2], survey_share(s, then->subnormal)));
@@ -274,13 +277,10 @@ static void say_f16(advise *a)
         break;
     case ADVISE_SCALE:
         snprintf(d->f16, n,
-                 "For FP16 use a scale of %s: of the non-zero values %s become zero%s%s, and %s"
-                 " subnormal%s%s; %d bit%s left below 65504.",
-                 scale, zero, instead(zero, zero_now),
-                 instead(zero, zero_now) == as_without ? "" : zero_now, subnormal,
-                 instead(subnormal, subnormal_now),
-                 instead(subnormal, subnormal_now) == as_without ? "" : subnormal_now, left,
-                 left == 1 ? " is" : "s are");
+                 "For FP16 use a scale of %s: of the non-zero values %s become zero%s, and %s"
+                 " subnormal%s; %d bit%s left below 65504.",
+                 scale, zero, instead(were[0], zero, zero_now), subnormal,
+                 instead(were[1], subnormal, subnormal_now), left, left == 1 ? " is" : "s are");
         break;
     case ADVISE_TOO_WIDE:
         snprintf(

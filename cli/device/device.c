@@ -97,6 +97,8 @@ static int list_devices(const device_choice *choice)
 {
     cli_table *t = NULL;
     size_t n = 0;
+    if (check_choice(choice) != CLI_GO)
+        return CLI_BAD;
     for (int k = 0; k < GS_DEVICE_KIND_COUNT; k++)
         if (choice->kind == DEVICE_AUTO || k == choice->kind - 1)
             n += list_kind(&t, (gs_device_kind)k, choice->library);
@@ -125,8 +127,6 @@ int cmd_device(int argc, char **argv)
     const int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
-    if (check_choice(&choice) != CLI_GO)
-        return CLI_BAD;
     if (!test)
         return list_devices(&choice);
     gs_device *device = NULL;

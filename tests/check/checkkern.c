@@ -386,10 +386,10 @@ int main(int argc, char **argv)
         return test_end(0, 1);
     }
     thorough = test_long();
-    room_src = new_room();
-    room_kept = new_room();
-    room_want = new_room();
-    room_got = new_room();
+    room_src = room_new(ROOM);
+    room_kept = room_new(ROOM);
+    room_want = room_new(ROOM);
+    room_got = room_new(ROOM);
 
     const unsigned levels = cpu_levels();
     counts sum = {0};

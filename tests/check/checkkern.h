@@ -6,12 +6,10 @@
 #define _DEFAULT_SOURCE
 
 #include "levels.h"
+#include "room.h"
 #include "test.h"
 
 #include "reference.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- random numbers and hostile values ---- */
 
@@ -97,17 +95,6 @@ static inline void fill(void *data, size_t n, gs_dtype type, fill_kind kind)
 /* ---- arrays between unmapped pages ---- */
 
 enum { ROOM = 1 << 16 /* the largest page there is */, LONGEST = 5000, MARGIN = 256 };
-
-static inline unsigned char *new_room(void)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char *p = mmap(NULL, ROOM + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED || mprotect(p + page, ROOM, PROT_READ | PROT_WRITE) != 0) {
-        perror("checkkern: mmap");
-        exit(1);
-    }
-    return p + page;
-}
 
 static inline size_t size_of(gs_dtype type) { return gs_dtype_format(type)->bytes; }
 

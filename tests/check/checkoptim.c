@@ -413,11 +413,11 @@ int main(int argc, char **argv)
     }
     thorough = test_long();
     for (int k = 0; k < WRITTEN; k++) {
-        want[k] = new_room();
-        got[k] = new_room();
+        want[k] = room_new(ROOM);
+        got[k] = room_new(ROOM);
     }
-    room_grad = new_room();
-    room_col = new_room();
+    room_grad = room_new(ROOM);
+    room_col = room_new(ROOM);
 
     const unsigned levels = cpu_levels();
     counts sum = {0};

@@ -158,7 +158,7 @@ int main(int argc, char **argv)
     }
     for (int k = 0; k < ARRAYS; k++)
         for (int side = 0; side < SIDES; side++)
-            rooms[k][side] = new_room();
+            rooms[k][side] = room_new(ROOM);
 
     const uint64_t env = gsi_fpenv_enter();
     const unsigned levels = cpu_levels();

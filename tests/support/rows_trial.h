@@ -5,12 +5,9 @@
 #define ROWS_TRIAL_H
 
 #include "kernel/dispatch.h"
+#include "room.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- random numbers and hostile values ---- */
 
@@ -70,17 +67,6 @@ typedef struct array {
 } array;
 
 static unsigned char *rooms[ARRAYS][SIDES];
-
-static unsigned char *new_room(void)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    unsigned char *p = mmap(NULL, ROOM + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED || mprotect(p + page, ROOM, PROT_READ | PROT_WRITE) != 0) {
-        perror("checkrows: mmap");
-        exit(1);
-    }
-    return p + page;
-}
 
 /* The trial that is set up: sizes, types, arrays by number. */
 static struct trial {

@@ -187,6 +187,18 @@ static void test_damage(void)
     gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
           strcmp(error.text, "the state has a counter beyond 2^62") == 0);
+    bad = s; /* a streak where an unbounded machine's scale is NaN: steps make it */
+    CHECK(gs_scaler_set(&bad, "lowest=off highest=off", NULL) == GS_OK);
+    bad.machine.scale = bad.machine.shown = (double)NAN;
+    for (int i = 0; i < 3; i++) {
+        gs_step step;
+        gs_step_begin(&step, &bad);
+        gs_step_flag(&step, 1);
+        gs_step_end(&step, &bad);
+    }
+    gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
+    gs_scaler nan;
+    CHECK_MSG(gs_scaler_load(&nan, bytes, n, &error) == GS_OK, "%s", error.text);
     bad = s;
     bad.machine.interval = 0; /* a count modulo that is NaN */
     gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);

@@ -119,8 +119,8 @@ INLINE __mmask16 rare16(__m512i mag, gs_dtype type, int base, int slots)
     return rare;
 }
 
-/* The rare ones of n elements, n a multiple of 16 and at most 512, one by one. They are gathered
- * first, so that no branch depends on where they are. Returns how many are outside. */
+/* The rare ones of n elements, n a multiple of 16 and at most 512, one by one, after they have been
+ * gathered: most vectors have none. Returns how many are outside. */
 INLINE uint64_t add_rare(gs_exponents *sum, const void *src, size_t n, gs_dtype type, int base,
                          int slots)
 {
