@@ -152,7 +152,8 @@ begin()
         >"$tmp/out" 2>"$tmp/err" </dev/null &
     compare=$!
 }
-child() { awk -v parent="$compare" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null; }
+# A process that ends while the list is read ends cat's file, not the list (awk would stop there).
+child() { cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$compare" '$4 == parent { print $1 }'; }
 has_step() { grep -qs '^{"step":' "$1"; }
 
 begin "$tmp/d" 3000
