@@ -14,8 +14,8 @@
  *     vi max_i32(vi a, vi b)
  *     bool reaches(vi x, int32_t limit)        see tally.h
  *     vu64 mul_even(vu a, vu b)                lanes 0, 2, 4, ... to 64 bits
- *     #define STORE_BF16                       may be left out: bool (uint16_t *p, const vf *x), a
- *                                              pack rounded to bf16; false: not done, for a NaN
+ *     #define HALF_CODES                       may be left out: half_codes, store_codes, codes_end
+ *                                              store and count whole packs of halves
  *
  * The types of arrays are looked at every 32 elements: a branch that is always predicted, instead
  * of a copy of every kernel for every combination of types. */
@@ -62,16 +62,6 @@ INLINE void store_bf16v(uint16_t *p, vf x)
     const vu nan = (vu)is_nan(x);
     const vu up = u + 0x7FFF + (u >> 16 & 1);
     store_u16(p, ((up & ~nan) | ((u | 0x400000) & nan)) >> 16);
-}
-
-INLINE void store_bf16(uint16_t *p, const pack *x)
-{
-#ifdef STORE_BF16
-    if (__builtin_expect(STORE_BF16(p, x->v), 1))
-        return;
-#endif
-    EACH_VEC (k)
-        store_bf16v(p + k * WIDTH, x->v[k]);
 }
 
 /* ---- loads ---- */
@@ -137,6 +127,9 @@ typedef struct sink {
     vi top;
     tally *tally;
     gsi_limits limits;
+#ifdef HALF_CODES
+    half_codes codes; /* of what they have stored, instead */
+#endif
 } sink;
 
 INLINE sink sink_of(gsi_out out, tally *t)
@@ -149,9 +142,14 @@ INLINE sink sink_of(gsi_out out, tally *t)
 /* Adds up and returns what the kernel returns. */
 INLINE uint32_t sink_end(const sink *s)
 {
+    uint32_t top = rounded(lanes_max(s->top), s->out.type);
     if (s->out.counts)
         tally_end(s->tally, s->out.counts, s->out.type);
-    return gsi_amax_bits(rounded(lanes_max(s->top), s->out.type));
+#ifdef HALF_CODES
+    const uint32_t stored = codes_end(&s->codes, s->out.counts, s->out.type);
+    top = stored > top ? stored : top;
+#endif
+    return gsi_amax_bits(top);
 }
 
 INLINE void store_whole(void *data, gs_dtype type, pack x)
@@ -163,7 +161,8 @@ INLINE void store_whole(void *data, gs_dtype type, pack x)
         EACH_VEC (k)
             store_f16((uint16_t *)data + k * WIDTH, x.v[k]);
     } else {
-        store_bf16(data, &x);
+        EACH_VEC (k)
+            store_bf16v((uint16_t *)data + k * WIDTH, x.v[k]);
     }
 }
 
@@ -178,6 +177,11 @@ TARGET static __attribute__((noinline)) void store_part(gsi_out y, const pack *x
 INLINE void store(sink *s, size_t i, size_t m, pack x)
 {
     const gsi_out to = gsi_out_at(s->out, i);
+#ifdef HALF_CODES
+    const bool codes = to.type == GS_BF16 || (to.type == GS_F16 && to.counts); /* where faster */
+    if (m == LANES && codes && store_codes(&s->codes, to.data, x.v, to.type, to.counts != NULL))
+        return;
+#endif
     if (m == LANES) {
         store_whole(to.data, to.type, x);
     } else {
