@@ -22,6 +22,7 @@ typedef struct vit {
     gsi_transformer blocks;
     size_t patches; /* of an image */
     size_t ln, head;
+    int32_t *positions; /* 0, 1, ... patches */
 } vit;
 
 static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
@@ -36,7 +37,8 @@ static gs_value *logits(void *model, gs_tape *t, const gs_batch *batch)
                   0);
     x = gs_reshape(t, x, 3, (const size_t[]){batch->n, m->patches, c->hidden});
     x = gs_prepend(t, x, gs_param(t, &w[CLASS_TOKEN]));
-    x = gs_dropout(t, gs_add(t, x, gs_param(t, &w[POSITIONS])), c->dropout);
+    x = gs_add(t, x, gs_embedding(t, gs_param(t, &w[POSITIONS]), m->positions, m->patches + 1));
+    x = gs_dropout(t, x, c->dropout);
     x = gsi_transformer_run(&m->blocks, t, x, w);
     /* a norm is of each token alone: the others' would not be read */
     x = gsi_transformer_norm(&m->blocks, t, gs_select(t, x, 0), w + m->ln);
@@ -129,12 +131,17 @@ gs_status gs_vit_create(gs_model **out, gs_context *ctx, const gs_vit_config *co
         return status;
     if (c.mlp_width == 0)
         c.mlp_width = 4 * c.hidden;
-    vit *m = gsi_model_new(ctx, sizeof *m, OTHERS + GSI_BLOCK_WEIGHTS * c.layers, 0);
+    const size_t patches = (c.height / c.patch) * (c.width / c.patch);
+    vit *m = gsi_model_new(ctx, sizeof *m + (patches + 1) * sizeof(int32_t),
+                           OTHERS + GSI_BLOCK_WEIGHTS * c.layers, 0);
     if (!m)
         return GS_ENOMEM;
     m->base.logits = logits;
     m->config = c;
-    m->patches = (c.height / c.patch) * (c.width / c.patch);
+    m->patches = patches;
+    m->positions = (int32_t *)(void *)(m + 1);
+    for (size_t i = 0; i <= patches; i++)
+        m->positions[i] = (int32_t)i;
     m->blocks = blocks_of(&c);
     add_weights(m);
     *out = &m->base;
