@@ -1,13 +1,56 @@
-/* Matrices turned for products of one row. Such a product reads w once and does little with it:
- * stored [k][n] that goes at the speed of memory, stored [n][k], as weights are, at half of it.
+/* What is made once of weights that stay as they are: matrices turned, and their integers.
  *
- *  (1) Only weights that somebody promised not to change are turned: gsi_tape_turn.
- *  (2) A product has the same bits either way; without memory for a turned matrix it is slower. */
+ * A product of one row reads w once and does little with it: stored [k][n] that goes at the speed of
+ * memory, stored [n][k], as weights are, at half of it. Quantising a matrix takes longer than
+ * multiplying a few rows by it.
+ *
+ *  (1) Only weights that somebody promised not to change are kept in another form: gsi_tape_fix.
+ *  (2) A product has the same bits either way; without memory for another form it is slower. */
 #include "engine/engine.h"
 
 #include <string.h>
 
 enum { ROWS = 32 }; /* of w to a chunk: a cache line of the turned one, in half types */
+
+struct gsi_fixed {
+    void *turned;
+    gsi_codes codes;
+};
+
+/* ---- which weights ---- */
+
+void gsi_tape_fix(gs_tape *tape, const gs_weight *weights, size_t n)
+{
+    gsi_heap *heap = &tape->ctx->heap;
+    for (size_t i = 0; tape->forms && i < tape->fixed_count; i++) {
+        gsi_free(heap, tape->forms[i].turned);
+        gsi_free(heap, tape->forms[i].codes.codes);
+        gsi_free(heap, tape->forms[i].codes.units);
+    }
+    gsi_free(heap, tape->forms);
+    tape->forms = NULL;
+    tape->fixed = weights;
+    tape->fixed_count = n;
+}
+
+/* NULL: the weight may change, or w is not the weight's own array; or there is no memory. */
+static struct gsi_fixed *forms_of(gs_tape *tape, const gs_weight *weight, const gs_value *w)
+{
+    const size_t n = tape->fixed_count;
+    const uintptr_t at = (uintptr_t)weight - (uintptr_t)tape->fixed;
+    const size_t i = (size_t)at / sizeof *weight;
+    if (!weight || i >= n || (w->data != weight->data && w->data != weight->copy)) /* a cast */
+        return NULL;
+    if (!tape->forms) {
+        if (!(tape->forms = gsi_new(&tape->ctx->heap, n * sizeof *tape->forms)))
+            return NULL;
+        for (size_t k = 0; k < n; k++)
+            tape->forms[k] = (struct gsi_fixed){0};
+    }
+    return &tape->forms[i];
+}
+
+/* ---- turned ---- */
 
 typedef struct turning {
     const gs_value *w;
@@ -35,31 +78,33 @@ static void *turn(gs_tape *tape, const gs_value *w)
     return t.to;
 }
 
-void gsi_tape_turn(gs_tape *tape, const gs_weight *weights, size_t n)
-{
-    gsi_heap *heap = &tape->ctx->heap;
-    for (size_t i = 0; tape->turned && i < tape->turnable_count; i++)
-        gsi_free(heap, tape->turned[i]);
-    gsi_free(heap, tape->turned);
-    tape->turned = NULL;
-    tape->turnable = weights;
-    tape->turnable_count = n;
-}
-
 const void *gsi_turned(gs_tape *tape, const gs_weight *weight, const gs_value *w)
 {
-    const size_t n = tape->turnable_count;
-    const uintptr_t at = (uintptr_t)weight - (uintptr_t)tape->turnable;
-    const size_t i = (size_t)at / sizeof *weight;
-    if (!weight || i >= n || w->data != weight->data) /* a copy, or a cast */
+    struct gsi_fixed *f = tape->turns ? forms_of(tape, weight, w) : NULL;
+    if (!f || w->data != weight->data) /* of a copy there would be a third form */
         return NULL;
-    if (!tape->turned) {
-        if (!(tape->turned = gsi_new(&tape->ctx->heap, n * sizeof *tape->turned)))
-            return NULL;
-        for (size_t k = 0; k < n; k++)
-            tape->turned[k] = NULL;
-    }
-    if (!tape->turned[i])
-        tape->turned[i] = turn(tape, w);
-    return tape->turned[i];
+    if (!f->turned)
+        f->turned = turn(tape, w);
+    return f->turned;
+}
+
+/* ---- integers ---- */
+
+gsi_codes *gsi_fixed_codes(gs_tape *tape, const gs_weight *weight, const gs_value *w, size_t bytes)
+{
+    struct gsi_fixed *f = forms_of(tape, weight, w);
+    if (!f)
+        return NULL;
+    gsi_heap *heap = &tape->ctx->heap;
+    gsi_codes *c = &f->codes;
+    if (c->codes)
+        return c;
+    c->codes = gsi_new(heap, bytes);
+    c->units = gsi_new(heap, gsi_rows_of(w) * sizeof *c->units);
+    if (c->codes && c->units)
+        return c;
+    gsi_free(heap, c->codes);
+    gsi_free(heap, c->units);
+    *c = (gsi_codes){0};
+    return NULL;
 }
