@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Writes vit.bin: what torchvision's VisionTransformer makes of a few images: logits, gradients, ten steps of AdamW.
+"""Writes vit.bin: what torchvision's VisionTransformer makes of a few images: logits, gradients, ten steps of
+AdamW.
 
     tests/data/make_vit_vectors.py tests/data/vit.bin
 
