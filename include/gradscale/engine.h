@@ -259,8 +259,8 @@ GS_API void gs_rotary_fill(float *table, size_t positions, size_t d, double thet
 /* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c]. ids are borrowed for the step. */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
 
-/* x [batch, t, c], row [c] -> [batch, t + 1, c]: a token that comes before those of every item. Both
- * are read as the mode stores weights; the result has the wider type. */
+/* x [batch, t, c], row [c] -> [batch, t + 1, c]: a token that comes before those of every item.
+ * Both are read as the mode stores weights; the result has the wider type. */
 GS_API gs_value *gs_prepend(gs_tape *tape, gs_value *x, gs_value *row);
 /* x [batch, t, c] -> [batch, c]: token i, below t, of every item. */
 GS_API gs_value *gs_select(gs_tape *tape, gs_value *x, size_t i);

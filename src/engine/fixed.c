@@ -1,7 +1,7 @@
 /* What is made once of weights that stay as they are: matrices turned, and their integers.
  *
- * A product of one row reads w once and does little with it: stored [k][n] that goes at the speed of
- * memory, stored [n][k], as weights are, at half of it. Quantising a matrix takes longer than
+ * A product of one row reads w once and does little with it: stored [k][n] that goes at the speed
+ * of memory, stored [n][k], as weights are, at half of it. Quantising a matrix takes longer than
  * multiplying a few rows by it.
  *
  *  (1) Only weights that somebody promised not to change are kept in another form: gsi_tape_fix.

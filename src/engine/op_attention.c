@@ -1,5 +1,6 @@
-/* Attention, causal or to all tokens, a head at a time, ROWS queries at a time: of the T x T matrix of weights only
- * [ROWS][T] exists, in a core's cache, and backward computes it again, to the same bits.
+/* Attention, causal or to all tokens, a head at a time, ROWS queries at a time: of the T x T matrix
+ * of weights only [ROWS][T] exists, in a core's cache, and backward computes it again, to the same
+ * bits.
  *
  *     s = q k^T / sqrt(d)     f32
  *     p = softmax(s)          of what a query sees, its past or all; rounded to the type of q, k, v

@@ -1,6 +1,6 @@
 /* A ViT of two layers against torchvision's: logits, gradients of all weights, losses of ten steps
- * of AdamW. tests/data/make_vit_vectors.py made the vectors; as in test_gpt.c the truth is PyTorch's
- * f64, and a bound is how far PyTorch itself is from it:
+ * of AdamW. tests/data/make_vit_vectors.py made the vectors; as in test_gpt.c the truth is
+ * PyTorch's f64, and a bound is how far PyTorch itself is from it:
  *
  *     f32         3 times as far as PyTorch's f32: other orders of the same sums
  *     bf16, O1    2 times as far as PyTorch's bf16 autocast, which casts the same operations
