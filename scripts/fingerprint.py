@@ -116,6 +116,9 @@ def main(program):
                 for model in ("cnn", "resnet", "mlp") if pathlib.Path(FASHION).exists() else ():
                     train(f"{model} {precision} {cpu}", "--model", model, "--data", "fashion-mnist", "--batch", 4,
                           "--hidden" if model == "mlp" else "--filters", 8, "--valid-items", 40, *tail)
+                if pathlib.Path(FASHION).exists():
+                    train(f"vit {precision} {cpu}", "--model", "vit", "--data", "fashion-mnist", "--patch", 7, "--layers",
+                          2, "--width", 32, "--heads", 2, "--batch", 4, "--valid-items", 40, *tail)
         for optimizer in ("sgd", "adam", "lamb", "adafactor"):
             train(f"gpt {optimizer}", *gpt, "--precision", "bf16", "--optimizer", optimizer)
         for mode in ("O1", "O2", "O3"):

@@ -226,6 +226,23 @@ static gs_status make_fcn(gs_model **out, gs_context *ctx, const gs_data_info *d
     return gs_fcn_create(out, ctx, &config);
 }
 
+static gs_status make_vit(gs_model **out, gs_context *ctx, const gs_data_info *data,
+                          const train_options *o)
+{
+    const gs_vit_config config = {.size = sizeof config,
+                                  .height = data->height,
+                                  .width = data->width,
+                                  .channels = data->channels,
+                                  .classes = data->classes,
+                                  .patch = (size_t)o->patch,
+                                  .layers = (size_t)o->layers,
+                                  .heads = (size_t)o->heads,
+                                  .hidden = (size_t)o->width,
+                                  .mlp_width = o->mlp_width == CLI_AUTO ? 0 : (size_t)o->mlp_width,
+                                  .dropout = (float)o->dropout};
+    return gs_vit_create(out, ctx, &config);
+}
+
 /* In the order of --model. */
 const train_model train_models[] = {
     {"mlp",
@@ -278,6 +295,20 @@ const train_model train_models[] = {
      "",
      {.batch = 64, .lr = 1e-3, .epochs = 4, .valid_items = 10000},
      make_resnet50},
+    {"vit",
+     GS_TASK_CLASSES,
+     "fashion-mnist",
+     "|patch|layers|width|heads|dropout|mlp-width|",
+     {.patch = 4,
+      .layers = 4,
+      .width = 64,
+      .heads = 4,
+      .batch = 128,
+      .lr = 2e-3,
+      .clip = 1,
+      .epochs = 4,
+      .valid_items = 10000},
+     make_vit},
     {0}};
 
 const train_model *train_model_of(const train_options *o, const gs_data_info *data)
@@ -296,11 +327,8 @@ void train_model_line(char *text, size_t size, const train_model *m, const gs_da
     const struct {
         const char *name;
         uint64_t value;
-    } sizes[] = {{"filters", o->filters},
-                 {"layers", o->layers},
-                 {"width", o->width},
-                 {"heads", o->heads},
-                 {"context", data->time}};
+    } sizes[] = {{"filters", o->filters}, {"patch", o->patch}, {"layers", o->layers},
+                 {"width", o->width},     {"heads", o->heads}, {"context", data->time}};
     size_t n = (size_t)snprintf(text, size, "%s", m->name);
     if (data->height > 0)
         n += (size_t)snprintf(text + n, size - n, " %zux%zux%zu", data->height, data->width,

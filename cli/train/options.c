@@ -7,22 +7,22 @@
 
 enum { WIDEST = 1 << 16, BATCH_MAX = 1 << 20 };
 
-#define NOT_GIVEN                                                                          \
-    {                                                                                      \
-        .layers = CLI_AUTO, .width = CLI_AUTO, .heads = CLI_AUTO, .context = CLI_AUTO,     \
-        .kv_heads = CLI_AUTO, .mlp_width = CLI_AUTO, .rope_theta = (double)NAN,            \
-        .filters = CLI_AUTO, .dropout = (double)NAN, .loss_weight = 1, .lr = (double)NAN,  \
-        .clip = (double)NAN, .epochs = (double)NAN, .warmup = CLI_AUTO, .steps = CLI_AUTO, \
-        .batch = CLI_AUTO, .accumulate = 1, .seed = 1, .valid_every = CLI_AUTO,            \
-        .valid_items = CLI_AUTO, .checkpoint_every = CLI_AUTO, .keep = 3,                  \
-        .telemetry_every = CLI_AUTO, .timeout = 300, .compare_every = 100                  \
+#define NOT_GIVEN                                                                                  \
+    {                                                                                              \
+        .layers = CLI_AUTO, .width = CLI_AUTO, .heads = CLI_AUTO, .context = CLI_AUTO,             \
+        .kv_heads = CLI_AUTO, .mlp_width = CLI_AUTO, .rope_theta = (double)NAN,                    \
+        .filters = CLI_AUTO, .patch = CLI_AUTO, .dropout = (double)NAN, .loss_weight = 1,          \
+        .lr = (double)NAN, .clip = (double)NAN, .epochs = (double)NAN, .warmup = CLI_AUTO,         \
+        .steps = CLI_AUTO, .batch = CLI_AUTO, .accumulate = 1, .seed = 1, .valid_every = CLI_AUTO, \
+        .valid_items = CLI_AUTO, .checkpoint_every = CLI_AUTO, .keep = 3,                          \
+        .telemetry_every = CLI_AUTO, .timeout = 300, .compare_every = 100                          \
     }
 
 train_options train_given = NOT_GIVEN;
 #define O (&train_given)
 
 static const cli_option job_rows[] = {
-    {"model", "auto|mlp|cnn|resnet|gpt|fcn|resnet18|resnet50",
+    {"model", "auto|mlp|cnn|resnet|gpt|fcn|resnet18|resnet50|vit",
      "what is trained; auto: what fits the data", CLI_CHOICE(&O->model)},
     {"data", "NAME",
      "fashion-mnist, self (the sources of gradscale), shapes, a folder (PNG and JPEG by class, "
@@ -54,13 +54,16 @@ static const cli_option job_rows[] = {
     {"hidden", "A,B,..", "of mlp: the widths of the hidden layers", CLI_STRING(&O->hidden)},
     {"filters", "N", "of cnn, resnet: of the first block; of fcn: of every layer",
      CLI_UNSIGNED(&O->filters), .min = 1, .max = 4096},
-    {"layers", "N", "of gpt: blocks; of fcn: hidden convolutions", CLI_UNSIGNED(&O->layers),
+    {"patch", "N", "of vit: the side of a patch, which divides the image's",
+     CLI_UNSIGNED(&O->patch), .min = 1, .max = 1024},
+    {"layers", "N", "of gpt, vit: blocks; of fcn: hidden convolutions", CLI_UNSIGNED(&O->layers),
      .min = 1, .max = 1024},
-    {"width", "N", "of gpt: channels", CLI_UNSIGNED(&O->width), .min = 1, .max = WIDEST},
-    {"heads", "N", "of gpt: heads of attention", CLI_UNSIGNED(&O->heads), .min = 1, .max = 1024},
+    {"width", "N", "of gpt, vit: channels", CLI_UNSIGNED(&O->width), .min = 1, .max = WIDEST},
+    {"heads", "N", "of gpt, vit: heads of attention", CLI_UNSIGNED(&O->heads), .min = 1,
+     .max = 1024},
     {"context", "N", "of gpt: tokens of an item", CLI_UNSIGNED(&O->context), .min = 1,
      .max = WIDEST},
-    {"dropout", "P", "of gpt", CLI_DOUBLE(&O->dropout), .max = 0.95},
+    {"dropout", "P", "of gpt, vit", CLI_DOUBLE(&O->dropout), .max = 0.95},
     {"positions", "HOW", "of gpt: learned, or rotary as Llama has them; not given: learned",
      CLI_STRING(&O->positions)},
     {"norm", "HOW", "of gpt: layer, or rms (RMSNorm) as Llama has it; not given: layer",
@@ -70,7 +73,7 @@ static const cli_option job_rows[] = {
      CLI_STRING(&O->head)},
     {"kv-heads", "N", "of gpt: heads of keys and values, which its heads share; not given: as many",
      CLI_UNSIGNED(&O->kv_heads), .min = 1, .max = 1024},
-    {"mlp-width", "N", "of gpt: hidden units; not given: 4 times the width, 8/3 with swiglu",
+    {"mlp-width", "N", "of gpt, vit: hidden units; not given: 4 times the width, 8/3 with swiglu",
      CLI_UNSIGNED(&O->mlp_width), .min = 1, .max = 4 * WIDEST},
     {"rope-theta", "X", "of gpt: base of rotary positions; not given: 10000",
      CLI_DOUBLE(&O->rope_theta), .min = 1, .max = 1e12},
@@ -98,7 +101,8 @@ static const cli_option precision_rows[] = {
      "of --quantize: ema (moving average of the largest magnitude), max, percentile:P; not given: "
      "ema",
      CLI_STRING(&O->ranges)},
-    {"recompute", NULL, "recompute the blocks of gpt in backward: less memory, the same bits",
+    {"recompute", NULL,
+     "recompute the blocks of gpt and vit in backward: less memory, the same bits",
      CLI_FLAG(&O->recompute)},
     {"loss-weight", "W", "multiplies the gradients, not the loss that is shown",
      CLI_DOUBLE(&O->loss_weight), .min = 0x1p-60, .max = 0x1p60},

@@ -107,6 +107,7 @@ static int check_model(const train_job *j)
         bool given;
     } sizes[] = {{"hidden", o->hidden != NULL},
                  {"filters", o->filters != CLI_AUTO},
+                 {"patch", o->patch != CLI_AUTO},
                  {"layers", o->layers != CLI_AUTO},
                  {"width", o->width != CLI_AUTO},
                  {"heads", o->heads != CLI_AUTO},
@@ -170,6 +171,8 @@ static void fill_sizes(train_options *o, const train_model *m)
         o->hidden = best->hidden;
     if (has(m, "|filters|"))
         fill(&o->filters, best->filters);
+    if (has(m, "|patch|"))
+        fill(&o->patch, best->patch);
     if (has(m, "|layers|"))
         fill(&o->layers, best->layers);
     if (has(m, "|width|"))

@@ -17,10 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char kept[] = "|model|resize|tokenizer|normalize|hidden|filters|layers|width|heads|"
-                           "context|positions|norm|mlp|"
-                           "head|kv-heads|mlp-width|rope-theta|precision|mode|"
-                           "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
+static const char kept[] =
+    "|model|resize|tokenizer|normalize|hidden|filters|patch|layers|width|heads|"
+    "context|positions|norm|mlp|"
+    "head|kv-heads|mlp-width|rope-theta|precision|mode|"
+    "scaler|wgrad|quantize|ranges|optimizer|batch|accumulate|seed|";
 static const char told[] = "|data|labels|augment|dropout|loss-weight|lr|schedule|warmup|steps|clip|"
                            "compress|";
 

@@ -37,7 +37,7 @@ typedef struct train_options {
     const char *data, *labels, *init, *augment, *hidden;
     const char *resize, *tokenizer;
     int normalize; /* 1: no */
-    uint64_t layers, width, heads, context, filters;
+    uint64_t layers, width, heads, context, filters, patch;
     double dropout;
     const char *positions, *norm, *mlp, *head; /* of gpt; NULL: as GPT-2 has it */
     uint64_t kv_heads, mlp_width;

@@ -30,7 +30,8 @@ extern "C" {
  *
  *             O0     O1      O2, O3
  *   LOW       f32    half    half         products: inputs are cast
- *   STORED    f32    f32     half         as the mode stores weights: a table that is looked up
+ *   STORED    f32    f32     half         as the mode stores weights: a table that is looked up, a
+ *                                         token that is prepended
  *   F32       f32    f32     as its input computed in f32 in any case
  *   WIDEST    the widest of its inputs
  *   AS_IS     the type of its input
@@ -60,11 +61,14 @@ typedef enum gs_mode { GS_O0, GS_O1, GS_O2, GS_O3, GS_MODE_COUNT } gs_mode;
     X(conv2d, LOW)        \
     X(attention, LOW)     \
     X(embedding, STORED)  \
+    X(prepend, STORED)    \
+    X(select, AS_IS)      \
     X(recompute, AS_IS)   \
     X(add, WIDEST)        \
     X(mul, WIDEST)        \
     X(relu, AS_IS)        \
     X(gelu, AS_IS)        \
+    X(gelu_erf, AS_IS)    \
     X(silu, AS_IS)        \
     X(rotary, AS_IS)      \
     X(dropout, AS_IS)     \
@@ -229,6 +233,9 @@ GS_API gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads);
  * kv_heads * d], heads a multiple of kv_heads. k and v NULL: q holds all three, side by side. */
 GS_API gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
                                       size_t heads, size_t kv_heads);
+/* The same without a mask: every token attends to all, as in an encoder. */
+GS_API gs_value *gs_attention_unmasked(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
+                                       size_t heads, size_t kv_heads);
 /* Keys and values of the n tokens before, of one layer: [kv_heads, room, d] each, of one type, in
  * the caller's memory. */
 typedef struct gs_kv {
@@ -252,6 +259,12 @@ GS_API void gs_rotary_fill(float *table, size_t positions, size_t d, double thet
 /* table [vocabulary, c], ids[rows] below vocabulary -> [rows, c]. ids are borrowed for the step. */
 GS_API gs_value *gs_embedding(gs_tape *tape, gs_value *table, const int32_t *ids, size_t rows);
 
+/* x [batch, t, c], row [c] -> [batch, t + 1, c]: a token that comes before those of every item.
+ * Both are read as the mode stores weights; the result has the wider type. */
+GS_API gs_value *gs_prepend(gs_tape *tape, gs_value *x, gs_value *row);
+/* x [batch, t, c] -> [batch, c]: token i, below t, of every item. */
+GS_API gs_value *gs_select(gs_tape *tape, gs_value *x, size_t i);
+
 /* run(args, tape, x). A part of a model that, on a tape whose config says `recompute`, keeps
  * nothing but its x and its result: backward runs it again for what else it needs, to the same
  * bits, dropout included (in O1 with an f32 x that is cast outside, too, its gradients are rounded
@@ -266,6 +279,8 @@ GS_API gs_value *gs_add(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_mul(gs_tape *tape, gs_value *a, gs_value *b);
 GS_API gs_value *gs_relu(gs_tape *tape, gs_value *x);
 GS_API gs_value *gs_gelu(gs_tape *tape, gs_value *x); /* the form with tanh, as GPT-2 has it */
+GS_API gs_value *gs_gelu_erf(gs_tape *tape,
+                             gs_value *x);            /* what that approximates, as ViT has it */
 GS_API gs_value *gs_silu(gs_tape *tape, gs_value *x); /* x sigmoid(x) */
 /* An element is 0 with probability p, 0 <= p < 1, and else x / (1 - p). */
 GS_API gs_value *gs_dropout(gs_tape *tape, gs_value *x, float p);
@@ -283,8 +298,10 @@ GS_API gs_value *gs_avg_pool(gs_tape *tape, gs_value *x, size_t kernel, size_t s
 /* [images, h, w, c] -> [images, 1, 1, c]: the mean over each image, of any size. */
 GS_API gs_value *gs_global_avg_pool(gs_tape *tape, gs_value *x);
 
-/* Over the last axis; gamma and beta [c]. */
+/* Over the last axis; gamma and beta [c]. 1e-5 is added to the variance; or eps, above 0. */
 GS_API gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta);
+GS_API gs_value *gs_layernorm_eps(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta,
+                                  float eps);
 
 /* Over the last axis: x / sqrt(mean of x^2 + 1e-5) gamma, gamma [c]. */
 GS_API gs_value *gs_rmsnorm(gs_tape *tape, gs_value *x, gs_value *gamma);

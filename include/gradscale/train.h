@@ -56,8 +56,8 @@ typedef struct gs_state_entry {
 /* How files of other makes hold a weight, where that is not [rows, cols] as here. All zero: so. */
 typedef struct gs_layout {
     size_t kh,
-        kw;     /* columns are [kh][kw][channels] here and [channels][kh][kw] in PyTorch; 0: no */
-    int filter; /* of rank 4 there: [rows, channels, kh, kw] */
+        kw;   /* columns are [kh][kw][channels] here and [channels][kh][kw] in PyTorch; 0: no */
+    int rank; /* there: 3: [1, rows, cols], 4: [rows, channels, kh, kw]; 0: that of here */
     int transposed; /* [cols, rows] in Hugging Face's files: GPT-2's Conv1D */
 } gs_layout;
 
@@ -156,6 +156,21 @@ typedef struct gs_gpt_config {
     double theta;     /* of rotary, at least 1; 0: 10000 */
 } gs_gpt_config;
 GS_API gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *config);
+
+/* ViT (Dosovitskiy et al. 2020), as torchvision builds and names it: the blocks of a GPT without a
+ * mask, with the exact gelu and norms that add 1e-6, over the patches of an image and a class token
+ * before them, with learned positions; a norm and a linear layer read the classes from that token.
+ * Images x [n, height, width, channels]. Dropout is where a GPT has it. */
+typedef struct gs_vit_config {
+    size_t size; /* sizeof(gs_vit_config) */
+    size_t height, width, channels, classes;
+    size_t patch; /* its side, which divides those of the image */
+    size_t layers, heads;
+    size_t hidden;    /* columns of a token */
+    size_t mlp_width; /* hidden units; 0: 4 hidden */
+    float dropout;
+} gs_vit_config;
+GS_API gs_status gs_vit_create(gs_model **out, gs_context *ctx, const gs_vit_config *config);
 
 /* ---- the trainer ---- */
 

@@ -64,10 +64,11 @@ struct gs_tape {
     bool calibrating, ask_calibrating;
     const gs_weight *ranged; /* [ranged_count]: weights with ranges */
     size_t ranged_count;
-    float *ranges;             /* of those with more than one row */
-    const gs_weight *turnable; /* [turnable_count]: weights that stay as they are */
-    size_t turnable_count;
-    void **turned; /* [turnable_count], see turned.c; NULL: none yet */
+    float *ranges;          /* of those with more than one row */
+    const gs_weight *fixed; /* [fixed_count]: weights that stay as they are */
+    size_t fixed_count;
+    struct gsi_fixed *forms; /* [fixed_count], see fixed.c; NULL: none yet */
+    bool turns;              /* products of one row turn them: it pays where there are many */
     gsi_where where;
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
@@ -168,6 +169,15 @@ uint32_t gsi_range_amax(const gs_tape *t, gsi_in x, size_t n);
 /* Moves the range by what is in x[n], all of it finite. */
 void gsi_range_move(gs_tape *t, float *range, gsi_in x, size_t n, float amax);
 
+/* A matrix as integers. */
+typedef struct gsi_codes {
+    void *codes;  /* int8_t, or bf16 without config.int8 */
+    float *units; /* [rows]: what 1 in a row stands for */
+    size_t most;  /* the largest sum of magnitudes of a row */
+    bool made;    /* false: there is room for all that */
+    bool bad;     /* not all of it is finite */
+} gsi_codes;
+
 /* The operands of a product as integers. */
 typedef struct gsi_quantized {
     bool on;             /* false: the product is one of floats */
@@ -185,12 +195,15 @@ bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, co
 /* The forward product g of operands of which g has all but the integers; adds the bias. */
 void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g);
 
-/* ---- turned matrices ---- */
+/* ---- weights that stay as they are ---- */
 
-/* These weights stay as they are until this is called again: products of one row may turn them. */
-void gsi_tape_turn(gs_tape *t, const gs_weight *weights, size_t n);
+/* So these do until this is called again: other forms of them are made once. */
+void gsi_tape_fix(gs_tape *t, const gs_weight *weights, size_t n);
 /* w [n, k], which shows `weight`, as [k, n]; NULL: it is not turned. */
 const void *gsi_turned(gs_tape *t, const gs_weight *weight, const gs_value *w);
+/* The integers of w, which shows `weight`, or room of so many bytes for them; NULL: they are not
+ * kept. */
+gsi_codes *gsi_fixed_codes(gs_tape *t, const gs_weight *weight, const gs_value *w, size_t bytes);
 
 /* ---- backward ---- */
 

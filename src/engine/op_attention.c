@@ -1,8 +1,9 @@
-/* Causal attention, a head at a time, ROWS queries at a time: of the T x T matrix of weights only
- * [ROWS][T] exists, in a core's cache, and backward computes it again, to the same bits.
+/* Attention, causal or to all tokens, a head at a time, ROWS queries at a time: of the T x T matrix
+ * of weights only [ROWS][T] exists, in a core's cache, and backward computes it again, to the same
+ * bits.
  *
  *     s = q k^T / sqrt(d)     f32
- *     p = softmax(s)          of the queries' past; rounded to the type of q, k, v
+ *     p = softmax(s)          of what a query sees, its past or all; rounded to the type of q, k, v
  *     o = p v
  *
  *     dv += p^T do            f32 over all queries, then rounded
@@ -23,6 +24,7 @@ enum { ROWS = 64 };
 typedef struct attention_op {
     gsi_op op; /* in: q, k, v; or q alone, which holds them all */
     size_t heads, kv_heads;
+    bool causal;
 } attention_op;
 
 /* Floats of a worker's workspace. */
@@ -41,7 +43,7 @@ typedef struct attention_loop {
     gs_tape *t;
     gs_value *out;
     gs_dtype type;
-    bool backward;
+    bool backward, causal;
     columns part[3]; /* q, k, v */
     size_t heads, kv_heads, d, time, batch;
     float scale;
@@ -113,17 +115,24 @@ static void *grad_part(const attention_loop *l, size_t b, size_t h, size_t which
     return (char *)l->part[which].grad + offset(l, b, h, which, row);
 }
 
-/* p for queries [q0, q0 + rows), each over its past, zero after it. s and p are [rows][n]. */
+/* How many keys the queries before `end` see, some of them. */
+static size_t keys_of(const attention_loop *l, size_t end) { return l->causal ? end : l->time; }
+
+/* The `first` of rows->attend: with it at the end, every query sees all. */
+static size_t first_of(const attention_loop *l, size_t q0) { return l->causal ? q0 : l->time; }
+
+/* p for queries [q0, q0 + rows), each over what it sees, zero after it. s and p are [rows][n]. */
 static void weights(const attention_loop *l, size_t b, size_t h, size_t q0, size_t rows, float *f)
 {
-    const size_t n = q0 + rows;
+    const size_t n = keys_of(l, q0 + rows);
     float *s = f + l->at.s;
     gs_gemm g = product(l->type, rows, n, l->d);
     g.a = part(l, b, h, Q, q0, 0);
     g.b = part(l, b, h, K, 0, 1);
     g.c = result(s, GS_F32, n);
     gsi_gemm_serial(l->t->ctx, &g, f + l->at.gemm);
-    l->t->rows->attend((gsi_out){f + l->at.p, l->type, NULL}, s, rows, n, q0, l->scale);
+    l->t->rows->attend((gsi_out){f + l->at.p, l->type, NULL}, s, rows, n, first_of(l, q0),
+                       l->scale);
 }
 
 static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
@@ -131,7 +140,8 @@ static void forward_head(const attention_loop *l, size_t b, size_t h, float *f)
     const gs_dtype type = l->type;
     const size_t c = l->heads * l->d;
     for (size_t q0 = 0; q0 < l->time; q0 += ROWS) {
-        const size_t rows = l->time - q0 < ROWS ? l->time - q0 : ROWS, n = q0 + rows;
+        const size_t rows = l->time - q0 < ROWS ? l->time - q0 : ROWS;
+        const size_t n = keys_of(l, q0 + rows);
         weights(l, b, h, q0, rows, f);
         gs_gemm g = product(type, rows, l->d, n);
         g.a = matrix(f + l->at.p, type, n, 0);
@@ -168,11 +178,12 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, bool firs
     const gs_dtype type = l->type;
     const size_t c = l->heads * l->d;
     float *dk = f + l->at.dk, *dv = f + l->at.dv, *gemm = f + l->at.gemm;
-    for (size_t tile = gsi_ceil_div(l->time, ROWS); tile-- > 0;) {
+    const size_t tiles = gsi_ceil_div(l->time, ROWS);
+    for (size_t tile = tiles; tile-- > 0;) {
         const size_t q0 = tile * ROWS, rows = l->time - q0 < ROWS ? l->time - q0 : ROWS;
-        const size_t n = q0 + rows;
+        const size_t n = keys_of(l, q0 + rows);
         /* the last queries come first: they see all keys */
-        const float beta = !first || n < l->time;
+        const float beta = !first || tile + 1 < tiles;
         const void *dout = gsi_at(l->out->grad, type, (b * l->time + q0) * c + h * l->d);
         weights(l, b, h, q0, rows, f);
 
@@ -189,7 +200,8 @@ static void backward_head(const attention_loop *l, size_t b, size_t h, bool firs
         g.c = result(f + l->at.dp, GS_F32, n);
         gsi_gemm_serial(ctx, &g, gemm);
         l->t->rows->attend_backward((gsi_out){f + l->at.p, type, NULL}, f + l->at.dp,
-                                    (gsi_in){f + l->at.p, type}, rows, n, q0, l->scale);
+                                    (gsi_in){f + l->at.p, type}, rows, n, first_of(l, q0),
+                                    l->scale);
 
         g = product(type, rows, l->d, n); /* dq = ds k */
         g.a = matrix(f + l->at.p, type, n, 0);
@@ -262,12 +274,13 @@ static void run(attention_loop *l)
 
 /* The loop over q, k and v, or q that holds them all. */
 static attention_loop loop_of(gs_tape *t, gs_value *const in[3], gs_value *out, size_t heads,
-                              size_t kv_heads)
+                              size_t kv_heads, bool causal)
 {
     const size_t d = out->shape[2] / heads;
     attention_loop l = {.t = t,
                         .out = out,
                         .type = out->dtype,
+                        .causal = causal,
                         .heads = heads,
                         .kv_heads = kv_heads,
                         .d = d,
@@ -311,8 +324,8 @@ size_t gsi_attention_width(gs_tape *t, gs_value *in[3], size_t heads, size_t kv_
     return 0;
 }
 
-gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v, size_t heads,
-                               size_t kv_heads)
+static gs_value *attention(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v, size_t heads,
+                           size_t kv_heads, bool causal)
 {
     gs_value *in[3] = {q, k, v};
     const size_t width = gsi_attention_width(tape, in, heads, kv_heads, "attention");
@@ -322,17 +335,30 @@ gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value
         gsi_value(tape, in[0]->dtype, 3, (const size_t[]){in[0]->shape[0], in[0]->shape[1], width});
     if (gsi_poisoned(out))
         return out;
-    attention_loop l = loop_of(tape, in, out, heads, kv_heads);
+    attention_loop l = loop_of(tape, in, out, heads, kv_heads, causal);
     run(&l);
     attention_op *op = gsi_record(tape, GS_OP_attention, sizeof *op, out, in[0], in[1], in[2]);
     if (op) {
         op->heads = heads;
         op->kv_heads = kv_heads;
+        op->causal = causal;
         for (int i = 0; i < 3; i++)
             if (in[i])
                 gsi_keep(in[i]);
     }
     return out;
+}
+
+gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v, size_t heads,
+                               size_t kv_heads)
+{
+    return attention(tape, q, k, v, heads, kv_heads, true);
+}
+
+gs_value *gs_attention_unmasked(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v, size_t heads,
+                                size_t kv_heads)
+{
+    return attention(tape, q, k, v, heads, kv_heads, false);
 }
 
 gs_value *gs_attention(gs_tape *tape, gs_value *qkv, size_t heads)
@@ -347,7 +373,7 @@ void gsi_attention_backward(gs_tape *t, gsi_op *record)
     const size_t parts = in[1] ? 3 : 1;
     gsi_stage to[3] = {0};
     bool wanted[3] = {false};
-    attention_loop l = loop_of(t, in, record->out, op->heads, op->kv_heads);
+    attention_loop l = loop_of(t, in, record->out, op->heads, op->kv_heads, op->causal);
     l.backward = true;
     for (size_t i = 0; i < parts; i++) {
         wanted[i] = gsi_stage_begin(t, in[i], &to[i]);

@@ -3,9 +3,10 @@
  * rmsnorm (Zhang and Sennrich 2019) is layernorm without a mean and without beta: both are NULL. */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <string.h>
 
-static const float eps = 1e-5f; /* that of PyTorch, of GPT-2 and of Llama 2 and 3 */
+static const float usual_eps = 1e-5f; /* that of PyTorch, of GPT-2 and of Llama 2 and 3 */
 
 typedef struct norm_op {
     gsi_op op;
@@ -19,6 +20,7 @@ typedef struct norm_loop {
     float *mean, *rstd;
     float *parts; /* backward: [chunks][width], d(gamma), then d(beta) if there is one */
     size_t cols, width, per_chunk;
+    float eps;
 } norm_loop;
 
 static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -30,12 +32,13 @@ static uint32_t forward_chunk(void *arg, size_t first, size_t count, gsi_counts 
     float *rstd = l->rstd + first;
     (void)counts;
     if (!l->mean)
-        return l->k->rmsnorm(y, rstd, x, l->gamma, count, l->cols, eps);
-    return l->k->layernorm(y, l->mean + first, rstd, x, l->gamma, l->beta, count, l->cols, eps);
+        return l->k->rmsnorm(y, rstd, x, l->gamma, count, l->cols, l->eps);
+    return l->k->layernorm(y, l->mean + first, rstd, x, l->gamma, l->beta, count, l->cols, l->eps);
 }
 
 /* The shapes have been checked. */
-static gs_value *norm(gs_tape *tape, gs_op kind, gs_value *x, gs_value *gamma, gs_value *beta)
+static gs_value *norm(gs_tape *tape, gs_op kind, gs_value *x, gs_value *gamma, gs_value *beta,
+                      float eps)
 {
     const size_t cols = gamma->count, rows = x->count / cols;
     gs_value *y =
@@ -48,7 +51,8 @@ static gs_value *norm(gs_tape *tape, gs_op kind, gs_value *x, gs_value *gamma, g
                    .x = gsi_data(x),
                    .gamma = gsi_data(gamma),
                    .rstd = rstd,
-                   .cols = cols};
+                   .cols = cols,
+                   .eps = eps};
     if (beta) {
         l.beta = gsi_data(beta);
         l.mean = rstd + rows;
@@ -66,7 +70,7 @@ static gs_value *norm(gs_tape *tape, gs_op kind, gs_value *x, gs_value *gamma, g
 
 static bool is_row(const gs_value *v, size_t cols) { return v->rank == 1 && v->count == cols; }
 
-gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
+gs_value *gs_layernorm_eps(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta, float eps)
 {
     char sx[96], sg[96], sb[96];
     if (!gsi_readable(tape, GS_OP_layernorm, x) || !gsi_readable(tape, GS_OP_layernorm, gamma) ||
@@ -76,7 +80,14 @@ gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *be
     if (cols == 0 || !is_row(gamma, cols) || !is_row(beta, cols))
         return gs_tape_fail(tape, GS_ESIZE, "layernorm: x is %s, gamma is %s and beta is %s",
                             gsi_shape(sx, x), gsi_shape(sg, gamma), gsi_shape(sb, beta));
-    return norm(tape, GS_OP_layernorm, x, gamma, beta);
+    if (!(eps > 0 && eps < INFINITY))
+        return gs_tape_fail(tape, GS_ERANGE, "layernorm: eps is above 0, not %g", (double)eps);
+    return norm(tape, GS_OP_layernorm, x, gamma, beta, eps);
+}
+
+gs_value *gs_layernorm(gs_tape *tape, gs_value *x, gs_value *gamma, gs_value *beta)
+{
+    return gs_layernorm_eps(tape, x, gamma, beta, usual_eps);
 }
 
 gs_value *gs_rmsnorm(gs_tape *tape, gs_value *x, gs_value *gamma)
@@ -88,7 +99,7 @@ gs_value *gs_rmsnorm(gs_tape *tape, gs_value *x, gs_value *gamma)
     if (cols == 0 || !is_row(gamma, cols))
         return gs_tape_fail(tape, GS_ESIZE, "rmsnorm: x is %s and gamma is %s", gsi_shape(sx, x),
                             gsi_shape(sg, gamma));
-    return norm(tape, GS_OP_rmsnorm, x, gamma, NULL);
+    return norm(tape, GS_OP_rmsnorm, x, gamma, NULL, usual_eps);
 }
 
 static uint32_t backward_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)

@@ -1,9 +1,9 @@
-/* add, mul, relu, gelu, silu: element by element. */
+/* add, mul, relu, gelu, gelu_erf, silu: element by element. */
 #include "engine/engine.h"
 
 #include <string.h>
 
-/* ---- relu, gelu and silu ---- */
+/* ---- relu, the gelus and silu ---- */
 
 typedef struct unary {
     gsi_unary_fn *forward;
@@ -60,6 +60,16 @@ gs_value *gs_gelu(gs_tape *tape, gs_value *x)
 }
 
 void gsi_gelu_backward(gs_tape *t, gsi_op *op) { unary_backward(t, op, t->rows->gelu_backward); }
+
+gs_value *gs_gelu_erf(gs_tape *tape, gs_value *x)
+{
+    return unary_op(tape, GS_OP_gelu_erf, x, tape->rows->gelu_erf);
+}
+
+void gsi_gelu_erf_backward(gs_tape *t, gsi_op *op)
+{
+    unary_backward(t, op, t->rows->gelu_erf_backward);
+}
 
 gs_value *gs_silu(gs_tape *tape, gs_value *x)
 {

@@ -31,10 +31,9 @@ typedef struct code_loop {
     gsi_quant how;
     char *codes;
     gsi_out value;  /* without data: not wanted */
-    float *scale;   /* of weights: [rows] */
+    float *units;   /* of weights: [rows], what 1 in a row stands for */
     uint32_t *tops; /* of weights: [rows], magnitudes; then sums of the codes' */
     size_t cols;
-    float unit; /* of x */
 } code_loop;
 
 static uint32_t code_chunk(void *arg, size_t first, size_t count, gsi_counts *counts)
@@ -68,7 +67,7 @@ static uint32_t weight_chunk(void *arg, size_t first, size_t count, gsi_counts *
         make_codes(t, codes, row, l->cols, &how);
         if (l->value.data)
             t->rows->fake_quant(gsi_out_at(l->value, r * l->cols), row, l->cols, &how);
-        l->scale[r] = l->unit * (1 / how.divisor);
+        l->units[r] = 1 / how.divisor;
         l->tops[r] = top >= GSI_F32_INF ? UINT32_MAX
                      : t->config.int8   ? 0
                                         : sum_codes((const uint16_t *)(void *)codes, l->cols);
@@ -76,25 +75,52 @@ static uint32_t weight_chunk(void *arg, size_t first, size_t count, gsi_counts *
     return 0;
 }
 
-static void quantize_weight(gs_tape *t, const gs_value *w, float unit, gsi_quantized *out)
+/* Fills in c, for which there is room. value NULL: what the integers stand for is not wanted. */
+static void make_weight(gs_tape *t, const gs_value *w, gsi_codes *c, void *value)
 {
     const size_t rows = gsi_rows_of(w), cols = w->count / rows;
-    code_loop l = {.t = t, .x = gsi_data(w), .cols = cols, .unit = unit};
-    l.codes = gsi_step_new(t, w->count, code_size(t));
-    l.scale = gsi_step_new(t, rows, sizeof *l.scale);
-    l.tops = gsi_step_new(t, rows, sizeof *l.tops);
-    if (t->training)
-        l.value = (gsi_out){gsi_step_new(t, w->count, gsi_size_of(w->dtype)), w->dtype, NULL};
-    if (!l.codes || !l.scale || !l.tops || (t->training && !l.value.data))
+    code_loop l = {.t = t,
+                   .x = gsi_data(w),
+                   .codes = c->codes,
+                   .value = {value, w->dtype, NULL},
+                   .units = c->units,
+                   .tops = gsi_step_new(t, rows, sizeof *l.tops),
+                   .cols = cols};
+    if (!l.tops)
         return;
     gsi_over_rows(t, rows, cols, weight_chunk, &l, false);
     for (size_t r = 0; r < rows; r++) {
-        out->bad |= l.tops[r] == UINT32_MAX;
-        out->most = gsi_max_size(out->most, l.tops[r]);
+        c->bad |= l.tops[r] == UINT32_MAX;
+        c->most = gsi_max_size(c->most, l.tops[r]);
     }
-    out->w = l.codes;
-    out->scale = l.scale;
-    out->w_value = l.value.data;
+    c->made = true;
+}
+
+/* unit: of x. In training weights change, and are quantised anew. */
+static void quantize_weight(gs_tape *t, const gs_weight *weight, const gs_value *w, float unit,
+                            gsi_quantized *out)
+{
+    const size_t rows = gsi_rows_of(w), bytes = w->count * code_size(t);
+    float *scale = gsi_step_new(t, rows, sizeof *scale);
+    gsi_codes *kept = t->training ? NULL : gsi_fixed_codes(t, weight, w, bytes), once = {0};
+    gsi_codes *c = kept ? kept : &once;
+    void *value = NULL;
+    if (!kept) {
+        once.codes = gsi_step_new(t, bytes, 1);
+        once.units = gsi_step_new(t, rows, sizeof *once.units);
+        value = t->training ? gsi_step_new(t, w->count, gsi_size_of(w->dtype)) : NULL;
+    }
+    if (!scale || !c->codes || !c->units || (t->training && !value))
+        return;
+    if (!c->made)
+        make_weight(t, w, c, value);
+    for (size_t r = 0; c->made && r < rows; r++)
+        scale[r] = unit * c->units[r];
+    out->bad |= c->bad;
+    out->most = c->most;
+    out->w = c->codes;
+    out->scale = scale;
+    out->w_value = value;
 }
 
 /* x as integers; in training it becomes what they stand for, through which gradients pass. */
@@ -137,7 +163,7 @@ bool gsi_quantize_operands(gs_tape *t, const gs_weight *weight, gs_value **x, co
         gsi_range_move(t, range, gsi_data(*x), (*x)->count, gsi_float(top));
     if (out->on) {
         const float now = *range < INFINITY ? *range : 0; /* a file may say anything */
-        quantize_weight(t, w, 1 / gsi_quant_of(now, 8, false, true).divisor, out);
+        quantize_weight(t, weight, w, 1 / gsi_quant_of(now, 8, false, true).divisor, out);
         quantize_input(t, x, now, out);
     }
     gsi_fpenv_leave(env);

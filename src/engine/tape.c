@@ -67,7 +67,7 @@ void gs_tape_free(gs_tape *tape)
 {
     if (!tape)
         return;
-    gsi_tape_turn(tape, NULL, 0);
+    gsi_tape_fix(tape, NULL, 0);
     gsi_arena_free(&tape->arena);
     gsi_arena_free(&tape->segment);
     gsi_free(&tape->ctx->heap, tape->layers);

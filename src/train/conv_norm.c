@@ -23,7 +23,7 @@ gsi_hwc gsi_model_add_conv_norm(void *model, gsi_hwc x, gsi_conv c, const char *
     const double pixels = (double)y.h * (double)y.w;
     const double products = m->n ? 6 : 4; /* y, dw; dx but of the first */
     gsi_model_add(m, c.out, k, (gs_init){0, c.std}, "%s.weight", conv);
-    gsi_model_layout(m, (gs_layout){.kh = c.kernel, .kw = c.kernel, .filter = 1});
+    gsi_model_layout(m, (gs_layout){.kh = c.kernel, .kw = c.kernel, .rank = 4});
     gsi_model_add(m, 1, c.out, (gs_init){1, 0}, "%s.weight", norm);
     gsi_model_add(m, 1, c.out, (gs_init){0, 0}, "%s.bias", norm);
     gsi_model_add_state(m, c.out, "%s.running_mean", norm);

@@ -2,7 +2,7 @@
  *
  * (1) A weight is held in the types in which its mode reads it: in O2 a matrix in half alone, which
  *     is what products and tables read; a vector in f32, which norms read, and in half.
- * (2) Weights change in gs_infer_load alone; so the tape may keep matrices turned.
+ * (2) Weights change in gs_infer_load alone; so the tape keeps other forms of them.
  * (3) A failed gs_trainer_load_weights has changed nothing: all is read before any is taken. */
 #include "train/infer.h"
 #include "io/write.h"
@@ -77,6 +77,7 @@ static gs_status make_parts(gs_infer *f, const gs_infer_config *config)
     if (!done)
         return gsi_fail(&ctx->error, GS_ENOMEM, "no memory for the weights of a model");
     f->model->weights = f->weights;
+    gsi_tape_fix(f->tape, f->weights, f->model->n);
     if (f->model->n_ranges > 0)
         gs_tape_set_ranges(f->tape, f->weights, f->model->n, gsi_model_ranges(f->model));
     return GS_OK;
@@ -167,7 +168,7 @@ gs_status gs_infer_load(gs_infer *f, const char *path, gs_error *error)
     float *values = gsi_new(&f->ctx->heap, largest(f->model) * sizeof *values);
     if (!values)
         status = gsi_fail(error, GS_ENOMEM, "no memory to read weights");
-    gsi_tape_turn(f->tape, NULL, 0);
+    gsi_tape_fix(f->tape, f->weights, f->model->n); /* forgets the forms of others */
     for (size_t i = 0; status == GS_OK && i < f->model->n; i++) {
         status = gsi_weights_read(values, &file, i, error);
         if (status == GS_OK && (status = take(f, i, values)) != GS_OK)
@@ -427,8 +428,7 @@ gs_status gs_infer_next(const float **logits, gs_infer *f, gs_kv_cache *cache, c
         status = gsi_fail(&f->ctx->error, GS_ESIZE, "there is no token to go on with");
     if (status != GS_OK)
         return status;
-    if (f->tape->turnable_count == 0) /* a token at a time, it pays */
-        gsi_tape_turn(f->tape, f->weights, f->model->n);
+    f->tape->turns = true; /* a token at a time, it pays */
     gs_tape_begin(f->tape, 0, 0);
     const gs_value *last = f->model->next(f->model, f->tape, ids, n, cache);
     status = gs_tape_status(f->tape);

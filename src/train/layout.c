@@ -5,6 +5,7 @@
  *     [out, kh kw in]           PyTorch's Conv2d [out, in, kh, kw]
  *     [out, h w channels]       PyTorch's Linear after a flatten of [channels, h, w]
  *     [out, in]                 GPT-2's Conv1D [in, out], where the file has them so
+ *     [rows, cols]              torchvision's [1, rows, cols]: a ViT's class token and positions
  *
  * A GPT's file says by the shape of its c_attn, which is never square, whether its matrices are
  * transposed. Names are PyTorch's; files of models without a head, and the published ones of GPT-2,
@@ -36,7 +37,12 @@ int gsi_layout_shape(size_t shape[4], const gs_model *m, size_t i)
 {
     const gs_store_entry *e = &m->entries[i];
     const gs_layout *l = layout_of(m, i);
-    if (l->filter) {
+    if (l->rank == 3) {
+        const size_t as[] = {1, e->rows, e->cols};
+        memcpy(shape, as, sizeof as);
+        return 3;
+    }
+    if (l->rank == 4) {
         const size_t as[] = {e->rows, e->cols / (l->kh * l->kw), l->kh, l->kw};
         memcpy(shape, as, sizeof as);
         return 4;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME = 64 };
+enum { NAME = 96 };
 
 /* Stands in memory before the model. */
 typedef struct head {

@@ -63,7 +63,7 @@ gs_status gs_fcn_create(gs_model **out, gs_context *ctx, const gs_fcn_config *co
         const size_t n = last ? c->classes : c->filters;
         const float he = sqrtf(2 / (float)k); /* the last half of it: no class is favoured yet */
         gsi_model_add(m, n, k, (gs_init){0, last ? he / 2 : he}, "conv%zu.weight", i + 1);
-        gsi_model_layout(m, (gs_layout){.kh = KERNEL, .kw = KERNEL, .filter = 1});
+        gsi_model_layout(m, (gs_layout){.kh = KERNEL, .kw = KERNEL, .rank = 4});
         gsi_model_add(m, 1, n, (gs_init){0, 0}, "conv%zu.bias", i + 1);
         m->base.flops +=
             (i ? 6 : 4) * pixels * (double)k * (double)n; /* y, dw; dx but of the first */

@@ -34,12 +34,13 @@ same()
     equal "$(value quantized "$tmp/out")" '"int8"' && equal "$(value calibrated "$tmp/out")" 0
 }
 
-for job in mlp:fp16:ema cnn:bf16:max resnet:fp32:percentile:99.9 fcn:fp16:max gpt:bf16:ema; do
+for job in mlp:fp16:ema cnn:bf16:max resnet:fp32:percentile:99.9 fcn:fp16:max gpt:bf16:ema vit:fp16:max; do
     model=${job%%:*} rest=${job#*:}
     precision=${rest%%:*} ranges=${rest#*:}
     case $model in
     mlp) size="--hidden 32 --steps 60 --data $images" ;;
     fcn) size="--filters 4 --steps 4" ;;
+    vit) size="--patch 2 --layers 2 --width 32 --heads 2 --steps 30 --data $images" ;;
     gpt) size="--layers 2 --width 32 --heads 2 --context 64 --steps 30 --data $tmp/text" ;;
     *) size="--filters 4 --steps 30 --data $images" ;;
     esac

@@ -540,6 +540,21 @@ check "keeps to 79 columns" not grep -qE '.{80}' "$tmp/out"
 check "a run of many steps, whose best was early" exits 0 $mlp --steps 2000 --batch 1 --lr 0.05 --valid-every 500
 check "names it" grep -qE '^best       [0-9.]+% right at step [0-9]+$' "$tmp/out"
 check "in 79 columns, too" not grep -qE '^(model|done|best|steps|bad loss|speed) .{74}' "$tmp/out"
+# of equal validations the earliest is the best, and it stays so when the run goes on
+best_is() # STEP
+{
+    python3 -c '
+import json, struct, sys
+raw = open(sys.argv[1] + "/best.safetensors", "rb").read()
+texts = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])["__metadata__"]
+assert texts["step"] == texts["best_step"] == sys.argv[3], texts
+best = [l["step"] for l in map(json.loads, open(sys.argv[2])) if l.get("event") == "valid" and l["best"]]
+assert best == [int(sys.argv[3])], best' "$tmp/ties" "$tmp/ties.jsonl" "$1"
+}
+check "validations that are equal" exits 0 $mlp --lr 0 --steps 6 --valid-every 2 --checkpoint "$tmp/ties" --log "$tmp/ties.jsonl"
+check "of which the first is the best" best_is 2
+check "and which go on" exits 0 --resume "$tmp/ties" --log "$tmp/ties.jsonl" --steps 10
+check "keep it" best_is 2
 printf 'east,north,arm\n' >"$tmp/rows.csv"
 awk -v OFS=, 'BEGIN { for (i = 0; i < 40; i++) print i / 40, i % 7, i % 2 }' >>"$tmp/rows.csv"
 check "rows for a model of text" exits 2 --model gpt --data "$tmp/rows.csv"

@@ -6,6 +6,8 @@ small="--threads 1 --batch 16 --valid-items 40 --quiet"
 
 small_images small 400 other 30
 { printf '\0\0\010\003\0\0\0\001\0\0\0\011\0\0\0\010'; head -c 72 /dev/zero; } >"$tmp/tall-images-idx3-ubyte"
+{ printf '\0\0\010\003\0\0\0\024\0\0\0\012\0\0\0\012'; head -c 2000 src/train/step.c; } >"$tmp/ten-images-idx3-ubyte"
+{ printf '\0\0\010\001\0\0\0\024'; head -c 20 /dev/zero | tr '\0' '\1'; } >"$tmp/ten-labels-idx1-ubyte"
 images=$tmp/small-images-idx3-ubyte other=$tmp/other-images-idx3-ubyte
 
 # ---- models ----
@@ -17,6 +19,9 @@ for model in mlp cnn resnet; do
 done
 check "train resnet18" "$gs" train --model resnet18 --data "$images" --steps 4 --lr 0.001 --precision bf16 $small \
     --checkpoint "$tmp/resnet18" --log "$tmp/resnet18.jsonl"
+vit="--model vit --patch 2 --layers 2 --width 32 --heads 4 --mlp-width 48"
+check "train vit" "$gs" train $vit --data "$images" --steps 60 --lr 0.003 --precision bf16 --recompute $small \
+    --checkpoint "$tmp/vit" --log "$tmp/vit.jsonl"
 check "train fcn" "$gs" train --model fcn --filters 4 --steps 4 $small --checkpoint "$tmp/fcn"
 cat src/base/*.c >"$tmp/text"
 check "train gpt" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 --data "$tmp/text" \
@@ -45,7 +50,7 @@ if "classes" in ours:
     assert sum(c["answers"][i] for i, c in enumerate(ours["classes"])) == round(40 * ours["accuracy"])
 ' "$tmp/out" "$best"
 }
-for model in mlp cnn resnet resnet18 gpt llama; do
+for model in mlp cnn resnet resnet18 vit gpt llama; do
     check "eval $model equals its validation" equals_validation $model
 done
 check "eval fcn" run eval "$tmp/fcn" --items 64
@@ -120,7 +125,7 @@ check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" gen
 no_pickle() { ! "$gs" export "$tmp/mlp" "$tmp/out.pt" 2>"$tmp/err" && grep -q 'out.pt: pickles of PyTorch are not written' "$tmp/err" && [ ! -e "$tmp/out.pt" ]; }
 check "a name of PyTorch's is no folder" no_pickle
 
-for model in mlp cnn resnet resnet18 fcn gpt; do
+for model in mlp cnn resnet resnet18 vit fcn gpt; do
     check "export $model" run export "$tmp/$model" "$tmp/$model.onnx"
     check "export $model to a folder" run export "$tmp/$model" "$tmp/$model-out"
 done
@@ -134,6 +139,26 @@ check "what is exported can be gone on with, llama" "$gs" train $llama --context
     $small --init "$tmp/llama-out/model.safetensors" --checkpoint "$tmp/llama-again"
 check "with its weights" sh -c "'$gs' predict '$tmp/llama' '$tmp/text' --precision fp32 >'$tmp/a' &&
     '$gs' predict '$tmp/llama-again' '$tmp/text' --precision fp32 | cmp - '$tmp/a'"
+check "what is exported can be gone on with, vit" "$gs" train $vit --data "$images" --steps 1 --lr 0 $small \
+    --init "$tmp/vit-out/model.safetensors" --checkpoint "$tmp/vit-again"
+check "with its weights, vit" sh -c "'$gs' predict '$tmp/vit' '$other' --precision fp32 >'$tmp/a' &&
+    '$gs' predict '$tmp/vit-again' '$other' --precision fp32 | cmp - '$tmp/a'"
+check "predict of vit, whatever threads and kernels" sh -c "'$gs' predict '$tmp/vit' '$other' --threads 1 >'$tmp/a' &&
+    '$gs' predict '$tmp/vit' '$other' --threads 3 --cpu ref | cmp - '$tmp/a'"
+check "--init of vit, of another size" says 2 \
+    "vit-out/model.safetensors: its tensor conv_proj.weight is [32 1 2 2], and the model's [32 1 8 8]" \
+    train $vit --patch 8 --data "$images" $small --init "$tmp/vit-out/model.safetensors"
+check "--init of vit, for images of another size" says 2 \
+    "vit-out/model.safetensors: its tensor encoder.pos_embedding is [1 17 32], and the model's [1 26 32]" \
+    train $vit --data "$tmp/ten-images-idx3-ubyte" $small --init "$tmp/vit-out/model.safetensors"
+check "patches that do not fit" says 2 "images of 8 by 8 cannot be cut into patches of 3 by 3" \
+    train $vit --patch 3 --data "$images" $small
+check "patches of a cnn" says 2 "--patch is not an option of --model cnn" train --model cnn --patch 2 --data "$images" $small
+check "a vit of text" says 2 "--model vit learns images with a class each, and text is tokens" \
+    train --model vit --data "$tmp/text" $small
+check "resume with other patches" says 2 \
+    "--patch 4 does not go with vit/step-00000060.safetensors, which has 2: begin a new run for that" \
+    train --resume --checkpoint "$tmp/vit" --log "$tmp/vit.jsonl" --patch 4 --steps 70
 check "what is exported can be gone on with" "$gs" train --model mlp --hidden 32 --data "$images" --steps 1 --lr 0 \
     $small --init "$tmp/mlp-out/model.safetensors" --checkpoint "$tmp/again"
 check "with the same weights" sh -c "
@@ -195,7 +220,7 @@ oracle=python3
 [ -x build/oracle/bin/python ] && oracle=build/oracle/bin/python
 if $oracle -c 'import onnxruntime' 2>/dev/null; then
     check "train cnn again" "$gs" train --model cnn --filters 4 --data "$images" --steps 60 --lr 0.01 $small --checkpoint "$tmp/cnn2"
-    for model in mlp cnn2 resnet resnet18; do
+    for model in mlp cnn2 resnet resnet18 vit; do
         "$gs" export "$tmp/$model" "$tmp/$model.onnx"
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         check "onnxruntime, $model" $oracle tests/oracle/models.py onnx "$tmp/$model.onnx" "$tmp/$model.json" "$other"
@@ -228,14 +253,17 @@ else
     skip transformers "it is not installed (make oracle)"
 fi
 if $oracle -c 'import torchvision, torch, safetensors' 2>/dev/null; then
-    "$gs" predict "$tmp/resnet18" "$other" --precision fp32 --top 10 --json >"$tmp/resnet18.json"
-    mean=$(sed -n '/"mean"/,/]/p' "$tmp/resnet18-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
-    std=$(sed -n '/"inverse_std"/,/]/p' "$tmp/resnet18-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
-    check "torchvision, resnet18" $oracle tests/oracle/models.py torchvision resnet18 \
-        "$tmp/resnet18-out/model.safetensors" "$tmp/resnet18.json" "$other" "$mean" "$std"
-    for model in resnet18 resnet50; do
+    for model in resnet18 vit; do
+        "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
+        mean=$(sed -n '/"mean"/,/]/p' "$tmp/$model-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
+        std=$(sed -n '/"inverse_std"/,/]/p' "$tmp/$model-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
+        check "torchvision, $model" $oracle tests/oracle/models.py torchvision $model \
+            "$tmp/$model-out/model.safetensors" "$tmp/$model.json" "$other" "$mean" "$std"
+    done
+    for model in resnet18 resnet50 vit; do
+        case $model in vit) options=$vit ;; *) options="--model $model" ;; esac
         $oracle tests/oracle/models.py make-torchvision $model "$tmp/$model-pt.safetensors"
-        check "--init of torchvision's $model" "$gs" train --model $model --data "$images" --precision fp32 --steps 1 \
+        check "--init of torchvision's $model" "$gs" train $options --data "$images" --precision fp32 --steps 1 \
             --lr 0 --threads 1 --batch 2 --valid-items 4 --quiet --init "$tmp/$model-pt.safetensors" --checkpoint "$tmp/$model-tuned"
         run export "$tmp/$model-tuned" "$tmp/$model-back.safetensors"
         check "its weights, $model" $oracle tests/oracle/models.py same-weights "$tmp/$model-pt.safetensors" \

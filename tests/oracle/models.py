@@ -6,7 +6,8 @@
     models.py llama FOLDER TEXT LOSS         transformers finds the loss of a text
     models.py make-llama FOLDER TEXT         as make-gpt, a LlamaForCausalLM
     models.py torchvision NAME FILE.safetensors CHECKPOINT-PREDICTIONS.json IMAGES MEAN INVERSE-STD
-                                             torchvision's model NAME takes the weights, and agrees
+                                             torchvision's model NAME takes the weights, and agrees; vit: a
+                                             VisionTransformer of the sizes in grey()
     models.py make-torchvision NAME FILE.safetensors        writes a random one for grey images
     models.py same-weights A.safetensors B.safetensors      all but running statistics are equal
 """
@@ -118,6 +119,12 @@ def make_llama(folder, text):
 def grey(name):
     import torch
     import torchvision
+    if name == "vit":
+        model = torchvision.models.VisionTransformer(8, 2, 2, 4, 32, 48, num_classes=10)
+        model.conv_proj = torch.nn.Conv2d(1, 32, 2, 2)
+        for p in model.class_token, model.heads.head.weight, model.heads.head.bias:
+            torch.nn.init.normal_(p)  # zeros would hide what is done with them
+        return model
     model = getattr(torchvision.models, name)(num_classes=10)
     model.conv1 = torch.nn.Conv2d(1, 64, 7, 2, 3, bias=False)
     return model

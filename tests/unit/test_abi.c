@@ -106,6 +106,7 @@
     X(gs_fcn_config, 56)         \
     X(gs_gpt_config, 96)         \
     X(gs_resnet_config, 48)      \
+    X(gs_vit_config, 88)         \
     X(gs_ranks, 24)              \
     X(gs_trainer_config, 824)    \
     X(gs_held, 24)               \
@@ -374,6 +375,7 @@ static void test_missing_pointers(void)
     X(gs_fcn_create, (&model, ctx, NULL))                                              \
     X(gs_gpt_create, (&model, ctx, NULL))                                              \
     X(gs_resnet_create, (&model, ctx, NULL))                                           \
+    X(gs_vit_create, (&model, ctx, NULL))                                              \
     X(gs_model_quantize, (NULL, ctx))                                                  \
     X(gs_trainer_create, (&trainer, ctx, NULL, NULL))                                  \
     X(gs_infer_create, (&infer, ctx, NULL, NULL))                                      \

@@ -44,6 +44,27 @@ static void eval_derivative(const gsi_rows *k, gsi_out y, gsi_in x, size_t n)
     k->gelu_backward(y, (gsi_in){ones, GS_F32}, x, n);
 }
 
+static double exact_gelu_erf(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
+
+static double exact_gelu_erf_derivative(double x)
+{
+    const double bell = exp(-x * x / 2) / sqrt(2 * acos(-1));
+    return 0.5 * erfc(-x / sqrt(2)) + (bell > 0 ? x * bell : 0);
+}
+
+static void eval_gelu_erf(const gsi_rows *k, gsi_out y, gsi_in x, size_t n)
+{
+    k->gelu_erf(y, x, n);
+}
+
+static void eval_gelu_erf_derivative(const gsi_rows *k, gsi_out y, gsi_in x, size_t n)
+{
+    float ones[BLOCK];
+    for (size_t i = 0; i < n; i++)
+        ones[i] = 1;
+    k->gelu_erf_backward(y, (gsi_in){ones, GS_F32}, x, n);
+}
+
 static double exact_silu(double x) { return x / (1 + exp(-x)); }
 
 static double exact_silu_derivative(double x)
@@ -82,6 +103,8 @@ static const function functions[] = {
     {"sigmoid", eval_sigmoid, exact_sigmoid, 2.5, 0, 0, 0, true, true},
     {"gelu", eval_gelu, exact_gelu, 2.0, 3.0, 0, 0x1p-120, false, false},
     {"gelu'", eval_derivative, exact_derivative, 4, 0, 0.25, 0, false, false},
+    {"gelu_erf", eval_gelu_erf, exact_gelu_erf, 4.0, 0, 0.25, 0x1p-24, false, false},
+    {"gelu_erf'", eval_gelu_erf_derivative, exact_gelu_erf_derivative, 4, 0, 0.25, 0, false, false},
     {"silu", eval_silu, exact_silu, 3.0, 0, 0, 0x1p-120, false, false},
     {"silu'", eval_silu_derivative, exact_silu_derivative, 4, 0, 0.25, 0, false, false},
 };
@@ -276,6 +299,14 @@ static void test_special(void)
         {eval_gelu, inf, inf},
         {eval_gelu, -1e30f, -0.0f},
         {eval_gelu, 1e30f, 1e30f},
+        {eval_gelu_erf, 0, 0},
+        {eval_gelu_erf, -0.0f, -0.0f},
+        {eval_gelu_erf, inf, inf},
+        {eval_gelu_erf, -1e30f, -0.0f},
+        {eval_gelu_erf, 1e30f, 1e30f},
+        {eval_gelu_erf_derivative, 0, 0.5f},
+        {eval_gelu_erf_derivative, inf, 1},
+        {eval_gelu_erf_derivative, 1e30f, 1},
         {eval_derivative, 0, 0.5f},
         {eval_derivative, inf, 1},
         {eval_derivative, 1e30f, 1},

@@ -143,7 +143,7 @@ static void check_conv2d(void)
     check_op(&strided);
 }
 
-/* ---- attention: past queries see no future ---- */
+/* ---- attention: past queries see no future, but where there is no mask ---- */
 
 enum { HEADS = 2 };
 
@@ -162,9 +162,21 @@ static gs_value *run_grouped_fused(gs_tape *t, gs_value **in)
     return gs_attention_grouped(t, in[0], NULL, NULL, GROUPED, SHARED);
 }
 
+static gs_value *run_unmasked(gs_tape *t, gs_value **in)
+{
+    return gs_attention_unmasked(t, in[0], NULL, NULL, HEADS, HEADS);
+}
+
+static gs_value *run_unmasked_grouped(gs_tape *t, gs_value **in)
+{
+    return gs_attention_unmasked(t, in[0], in[1], in[2], GROUPED, SHARED);
+}
+
 static void naive_attention(double *y, double *const *in, const op_case *c)
 {
-    const bool fused = c->run != run_grouped, alone = c->run == run_attention;
+    const bool fused = c->run != run_grouped && c->run != run_unmasked_grouped;
+    const bool alone = c->run == run_attention || c->run == run_unmasked;
+    const bool causal = c->run != run_unmasked && c->run != run_unmasked_grouped;
     const size_t heads = alone ? HEADS : GROUPED, shared = alone ? HEADS : SHARED;
     const size_t time = c->out.n[1], width = c->out.n[2], d = width / heads, kv = shared * d;
     const size_t all = fused ? width + 2 * kv : 0;
@@ -176,7 +188,7 @@ static void naive_attention(double *y, double *const *in, const op_case *c)
                 double p[256], sum = 0, *row = y + (t0 + i) * width + h * d;
                 for (size_t l = 0; l < d; l++)
                     row[l] = 0;
-                for (size_t j = 0; j <= i; j++) {
+                for (size_t j = 0; j < (causal ? i + 1 : time); j++) {
                     const double *k = fused ? in[0] + (t0 + j) * all + width + g * d
                                             : in[1] + (t0 + j) * kv + g * d;
                     p[j] = 0;
@@ -184,7 +196,7 @@ static void naive_attention(double *y, double *const *in, const op_case *c)
                         p[j] += q[l] * k[l];
                     sum += p[j] = exp(p[j] / sqrt((double)d));
                 }
-                for (size_t j = 0; j <= i; j++) {
+                for (size_t j = 0; j < (causal ? i + 1 : time); j++) {
                     const double *v = fused ? in[0] + (t0 + j) * all + width + kv + g * d
                                             : in[2] + (t0 + j) * kv + g * d;
                     for (size_t l = 0; l < d; l++)
@@ -210,6 +222,14 @@ static void check_attention(void)
          naive_attention,
          1.5},
         {{SHAPE(2, 5, 32)}, SHAPE(2, 5, 16), run_grouped_fused, naive_attention, 1},
+        {{SHAPE(2, 5, 36)}, SHAPE(2, 5, 12), run_unmasked, naive_attention, 1},
+        {{SHAPE(1, 1, 12)}, SHAPE(1, 1, 4), run_unmasked, naive_attention, 1},
+        {{SHAPE(1, 130, 12)}, SHAPE(1, 130, 4), run_unmasked, naive_attention, 1.5},
+        {{SHAPE(1, 70, 8), SHAPE(1, 70, 4), SHAPE(1, 70, 4)},
+         SHAPE(1, 70, 8),
+         run_unmasked_grouped,
+         naive_attention,
+         1.5},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_op(&cases[i]);
@@ -327,6 +347,20 @@ static void naive_gelu(double *y, double *const *in, const op_case *c)
 static void check_gelu(void)
 {
     const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_gelu, naive_gelu, 3};
+    check_op(&c);
+}
+
+static gs_value *run_gelu_erf(gs_tape *t, gs_value **in) { return gs_gelu_erf(t, in[0]); }
+
+static void naive_gelu_erf(double *y, double *const *in, const op_case *c)
+{
+    for (size_t i = 0; i < count_of(&c->out); i++)
+        y[i] = 0.5 * in[0][i] * (1 + erf(in[0][i] / sqrt(2)));
+}
+
+static void check_gelu_erf(void)
+{
+    const op_case c = {{SHAPE(9, 11)}, SHAPE(9, 11), run_gelu_erf, naive_gelu_erf, 3};
     check_op(&c);
 }
 
@@ -509,6 +543,27 @@ static void naive_layernorm(double *y, double *const *in, const op_case *c)
     }
 }
 
+/* With an eps that matters. */
+static gs_value *run_layernorm_eps(gs_tape *t, gs_value **in)
+{
+    return gs_layernorm_eps(t, in[0], in[1], in[2], 0.5f);
+}
+
+static void naive_layernorm_eps(double *y, double *const *in, const op_case *c)
+{
+    const size_t cols = c->in[1].n[0];
+    for (size_t r = 0; r < count_of(&c->out) / cols; r++) {
+        const double *x = in[0] + r * cols;
+        double mean = 0, var = 0;
+        for (size_t j = 0; j < cols; j++)
+            mean += x[j] / (double)cols;
+        for (size_t j = 0; j < cols; j++)
+            var += (x[j] - mean) * (x[j] - mean) / (double)cols;
+        for (size_t j = 0; j < cols; j++)
+            y[r * cols + j] = (x[j] - mean) / sqrt(var + 0.5) * in[1][j] + in[2][j];
+    }
+}
+
 static void check_layernorm(void)
 {
     const op_case c = {{SHAPE(2, 4, 35), SHAPE(35), SHAPE(35)},
@@ -517,6 +572,9 @@ static void check_layernorm(void)
                        naive_layernorm,
                        1};
     check_op(&c);
+    const op_case other = {
+        {SHAPE(3, 8), SHAPE(8), SHAPE(8)}, SHAPE(3, 8), run_layernorm_eps, naive_layernorm_eps, 1};
+    check_op(&other);
 }
 
 static gs_value *run_rmsnorm(gs_tape *t, gs_value **in) { return gs_rmsnorm(t, in[0], in[1]); }
@@ -561,6 +619,51 @@ static void check_batchnorm(void)
                        naive_batchnorm,
                        1};
     check_op(&c);
+}
+
+/* ---- tokens ---- */
+
+static gs_value *run_prepend(gs_tape *t, gs_value **in) { return gs_prepend(t, in[0], in[1]); }
+
+static void naive_prepend(double *y, double *const *in, const op_case *c)
+{
+    const size_t tokens = c->out.n[1], cols = c->out.n[2];
+    for (size_t r = 0; r < c->out.n[0] * tokens; r++)
+        memcpy(y + r * cols, r % tokens ? in[0] + (r - r / tokens - 1) * cols : in[1],
+               cols * sizeof *y);
+}
+
+static void check_prepend(void)
+{
+    const op_case cases[] = {
+        {{SHAPE(3, 4, 35), SHAPE(35)}, SHAPE(3, 5, 35), run_prepend, naive_prepend, 1},
+        {{SHAPE(2, 1, 3), SHAPE(3)}, SHAPE(2, 2, 3), run_prepend, naive_prepend, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_op(&cases[i]);
+}
+
+/* x has another use, so that its gradient is added to. */
+static gs_value *run_select(gs_tape *t, gs_value **in)
+{
+    const size_t last = in[0]->shape[1] - 1;
+    return gs_add(t, gs_select(t, in[0], 0), gs_select(t, in[0], last));
+}
+
+static void naive_select(double *y, double *const *in, const op_case *c)
+{
+    const size_t tokens = c->in[0].n[1], cols = c->out.n[1];
+    for (size_t b = 0; b < c->out.n[0]; b++)
+        for (size_t i = 0; i < cols; i++)
+            y[b * cols + i] =
+                in[0][b * tokens * cols + i] + in[0][(b * tokens + tokens - 1) * cols + i];
+}
+
+static void check_select(void)
+{
+    const op_case cases[] = {{{SHAPE(3, 4, 35)}, SHAPE(3, 35), run_select, naive_select, 1},
+                             {{SHAPE(2, 1, 3)}, SHAPE(2, 3), run_select, naive_select, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_op(&cases[i]);
 }
 
 /* ---- softmax and losses ---- */

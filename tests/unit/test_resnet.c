@@ -41,7 +41,7 @@ static double number(size_t tensor, size_t i)
 static size_t place(const gs_model *m, size_t t, size_t i)
 {
     const gs_layout *l = &m->layouts[t];
-    if (!l->filter)
+    if (l->rank != 4)
         return i;
     const size_t taps = l->kh * l->kw, in = m->entries[t].cols / taps;
     return (i / taps / in * taps + i % taps) * in + i / taps % in;
@@ -60,10 +60,10 @@ static void fill(const gs_model *m, size_t t)
     const size_t count = w->rows * w->cols, n = strlen(w->name);
     const bool vector = w->rows == 1, gamma = vector && strcmp(w->name + n - 6, "weight") == 0;
     const double center = !gamma ? 0 : strcmp(w->name + n - 10, "bn3.weight") == 0 ? 0.2 : 1;
-    const double spread = l->filter ? sqrt(6.0 / (double)(w->rows * l->kh * l->kw))
-                          : !vector ? 1 / sqrt((double)w->cols)
-                          : gamma   ? 0.2 * center
-                                    : 0.2;
+    const double spread = l->rank == 4 ? sqrt(6.0 / (double)(w->rows * l->kh * l->kw))
+                          : !vector    ? 1 / sqrt((double)w->cols)
+                          : gamma      ? 0.2 * center
+                                       : 0.2;
     for (size_t i = 0; i < count; i++)
         ((float *)w->data)[place(m, t, i)] = (float)(center + spread * number(t, i));
 }

@@ -122,6 +122,9 @@ static void test_elementwise(void)
         CHECK(k->gelu(out(y), in(x), n) == largest(y));
         for (size_t i = 0; i < n; i++)
             NEAR(y, i, gelu(get(x, i)), fabs(get(x, i)));
+        CHECK(k->gelu_erf(out(y), in(x), n) == largest(y));
+        for (size_t i = 0; i < n; i++)
+            NEAR(y, i, get(x, i) * erfc(-get(x, i) / sqrt(2)) / 2, fabs(get(x, i)));
         CHECK(k->relu_backward(out(y), in(z), in(x), n) == largest(y));
         for (size_t i = 0; i < n; i++)
             NEAR(y, i, get(x, i) > 0 ? get(z, i) : 0, 0);

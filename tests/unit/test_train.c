@@ -532,11 +532,13 @@ static void test_autocast(void)
                  {"mse", GS_CLASS_F32},          {"add", GS_CLASS_WIDEST},
                  {"mul", GS_CLASS_WIDEST},       {"relu", GS_CLASS_AS_IS},
                  {"gelu", GS_CLASS_AS_IS},       {"silu", GS_CLASS_AS_IS},
-                 {"rotary", GS_CLASS_AS_IS},     {"rmsnorm", GS_CLASS_F32},
-                 {"dropout", GS_CLASS_AS_IS},    {"fake_quant", GS_CLASS_AS_IS},
-                 {"max_pool", GS_CLASS_AS_IS},   {"avg_pool", GS_CLASS_AS_IS},
-                 {"embedding", GS_CLASS_STORED}, {"cast", GS_CLASS_AS_IS},
-                 {"reshape", GS_CLASS_AS_IS},    {"recompute", GS_CLASS_AS_IS}};
+                 {"gelu_erf", GS_CLASS_AS_IS},   {"select", GS_CLASS_AS_IS},
+                 {"prepend", GS_CLASS_STORED},   {"rotary", GS_CLASS_AS_IS},
+                 {"rmsnorm", GS_CLASS_F32},      {"dropout", GS_CLASS_AS_IS},
+                 {"fake_quant", GS_CLASS_AS_IS}, {"max_pool", GS_CLASS_AS_IS},
+                 {"avg_pool", GS_CLASS_AS_IS},   {"embedding", GS_CLASS_STORED},
+                 {"cast", GS_CLASS_AS_IS},       {"reshape", GS_CLASS_AS_IS},
+                 {"recompute", GS_CLASS_AS_IS}};
     CHECK(sizeof table / sizeof table[0] == GS_OP_COUNT);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         int found = 0;
@@ -575,6 +577,9 @@ static void test_autocast(void)
             CHECK(gs_conv2d(t, hi, x, NULL, 1, 1, 0)->dtype == low);
             CHECK(gs_attention(t, gs_input(t, GS_F32, 3, qkv, f), 2)->dtype == low);
             CHECK(gs_embedding(t, x, ids, 2)->dtype == norm); /* as weights are stored */
+            CHECK(gs_prepend(t, gs_input(t, GS_F32, 3, qkv, f), v)->dtype == norm);
+            CHECK(gs_prepend(t, gs_input(t, half, 3, qkv, g), v)->dtype == norm);
+            CHECK(gs_select(t, gs_input(t, half, 3, qkv, g), 3)->dtype == half);
             CHECK(gs_softmax(t, x)->dtype == GS_F32 && gs_softmax(t, h)->dtype == norm);
             CHECK(gs_layernorm(t, x, v, v)->dtype == GS_F32);
             CHECK(gs_layernorm(t, h, v, v)->dtype == norm);

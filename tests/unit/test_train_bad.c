@@ -125,6 +125,12 @@ static void test_bad_shapes(void)
     BAD(gs_rotary(t, IN(1, 4, 12), 2, 5, (const float *)zeros, 0), "rotary", "heads of 5");
     BAD(gs_rotary(t, IN(1, 4, 12), 4, 4, (const float *)zeros, 0), "rotary", "4 heads");
     BAD(gs_rotary(t, IN(1, 4, 12), 2, 6, NULL, 0), "rotary", "no table");
+    BAD(gs_attention_unmasked(t, IN(1, 4, 10), NULL, NULL, 3, 3), "attention", "3 heads");
+    BAD(gs_prepend(t, IN(2, 4, 5), IN(4)), "prepend", "[2 4 5]", "[4]");
+    BAD(gs_prepend(t, IN(4, 5), IN(5)), "prepend", "[4 5]", "[5]");
+    BAD(gs_select(t, IN(2, 4, 5), 4), "select", "[2 4 5]", "token 4");
+    BAD(gs_select(t, IN(4, 5), 0), "select", "[4 5]");
+    BAD(gs_layernorm_eps(t, IN(4, 5), IN(5), IN(5), 0), "layernorm", "eps");
     BAD(gs_rmsnorm(t, IN(4, 5), IN(4)), "rmsnorm", "[4 5]", "[4]");
     BAD(gs_add(t, IN(4, 5), IN(4)), "add", "[4 5]", "[4]");
     BAD(gs_mul(t, IN(4, 5), IN(5, 5)), "mul", "[4 5]", "[5 5]");

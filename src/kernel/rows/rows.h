@@ -50,8 +50,8 @@ static inline gsi_out gsi_out_at(gsi_out y, size_t i)
 /* ---- elementwise ---- */
 
 /* y = f(x);  dx = dy f'(x);  y = a op b;  y[r][c] = a[r][c] op row[c].
- * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu, silu and
- * their accuracy: kernel/simd/math.h. */
+ * copy: y = x, a conversion. relu: -0 gives 0, NaN stays; its derivative is 0 at 0. gelu,
+ * gelu_erf, silu and their accuracy: kernel/simd/math.h. */
 typedef uint32_t gsi_unary_fn(gsi_out y, gsi_in x, size_t n);
 typedef uint32_t gsi_unary_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, size_t n);
 typedef uint32_t gsi_binary_fn(gsi_out y, gsi_in a, gsi_in b, size_t n);
@@ -125,7 +125,8 @@ typedef uint32_t gsi_batchnorm_backward_fn(gsi_out dx, gsi_in dy, gsi_in x, cons
 typedef uint32_t gsi_softmax_fn(gsi_out y, gsi_in x, size_t rows, size_t cols);
 typedef uint32_t gsi_softmax_backward_fn(gsi_out dx, gsi_in dy, gsi_in y, size_t rows, size_t cols);
 
-/* Causal attention: of row r the first past = min(first + r + 1, cols) elements count.
+/* Attention: of row r the first past = min(first + r + 1, cols) elements count: causal, or with
+ * first = cols all of them.
  * attend: p = softmax(scale s) over the past, zero after it; s is used up. 0 < scale.
  * backward: ds = p (dp - sum of p dp) scale over the past, zero after it; ds may be p. */
 typedef uint32_t gsi_attend_fn(gsi_out p, float *s, size_t rows, size_t cols, size_t first,
@@ -222,6 +223,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(copy, unary)                                    \
     X(relu, unary)                                    \
     X(gelu, unary)                                    \
+    X(gelu_erf, unary)                                \
     X(silu, unary)                                    \
     X(exp, unary)                                     \
     X(log, unary)                                     \
@@ -230,6 +232,7 @@ typedef uint32_t gsi_avgpool_backward_fn(gsi_out dx, gsi_in dy, const gsi_pool2d
     X(sigmoid, unary)                                 \
     X(relu_backward, unary_backward)                  \
     X(gelu_backward, unary_backward)                  \
+    X(gelu_erf_backward, unary_backward)              \
     X(silu_backward, unary_backward)                  \
     X(add, binary)                                    \
     X(mul, binary)                                    \

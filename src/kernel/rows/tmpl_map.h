@@ -1,6 +1,6 @@
 /* Elementwise row kernels: a template, see tmpl_vec.h. */
 
-typedef enum map_op { COPY, RELU, GELU, SILU, EXP, LOG, TANH, ERF, SIGMOID } map_op;
+typedef enum map_op { COPY, RELU, GELU, GELU_ERF, SILU, EXP, LOG, TANH, ERF, SIGMOID } map_op;
 
 INLINE vf apply(map_op op, vf x)
 {
@@ -11,6 +11,8 @@ INLINE vf apply(map_op op, vf x)
         return select(x <= 0.0f, (vf){0}, x);
     case GELU:
         return gelu_f32(x);
+    case GELU_ERF:
+        return gelu_erf_f32(x);
     case SILU:
         return silu_f32(x);
     case EXP:
@@ -53,6 +55,8 @@ INLINE uint32_t map_backward(gsi_out dx, gsi_in dy, gsi_in x, size_t n, map_op o
                 d.v[k] = select(p.v[k] <= 0.0f, (vf){0}, d.v[k]);
             else if (op == GELU)
                 d.v[k] = d.v[k] * gelu_derivative_f32(p.v[k]);
+            else if (op == GELU_ERF)
+                d.v[k] = d.v[k] * gelu_erf_derivative_f32(p.v[k]);
             else
                 d.v[k] = d.v[k] * silu_derivative_f32(p.v[k]);
         }
@@ -64,6 +68,10 @@ INLINE uint32_t map_backward(gsi_out dx, gsi_in dy, gsi_in x, size_t n, map_op o
 TARGET static uint32_t KERNEL(copy)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, COPY); }
 TARGET static uint32_t KERNEL(relu)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, RELU); }
 TARGET static uint32_t KERNEL(gelu)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, GELU); }
+TARGET static uint32_t KERNEL(gelu_erf)(gsi_out y, gsi_in x, size_t n)
+{
+    return map(y, x, n, GELU_ERF);
+}
 TARGET static uint32_t KERNEL(silu)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, SILU); }
 TARGET static uint32_t KERNEL(exp)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, EXP); }
 TARGET static uint32_t KERNEL(log)(gsi_out y, gsi_in x, size_t n) { return map(y, x, n, LOG); }
@@ -82,6 +90,11 @@ TARGET static uint32_t KERNEL(relu_backward)(gsi_out dx, gsi_in dy, gsi_in x, si
 TARGET static uint32_t KERNEL(gelu_backward)(gsi_out dx, gsi_in dy, gsi_in x, size_t n)
 {
     return map_backward(dx, dy, x, n, GELU);
+}
+
+TARGET static uint32_t KERNEL(gelu_erf_backward)(gsi_out dx, gsi_in dy, gsi_in x, size_t n)
+{
+    return map_backward(dx, dy, x, n, GELU_ERF);
 }
 
 TARGET static uint32_t KERNEL(silu_backward)(gsi_out dx, gsi_in dy, gsi_in x, size_t n)
