@@ -10,7 +10,7 @@
  * of the largest of all. In half types a rounding may turn a relu on or off, and a batchnorm over
  * 16 numbers makes much of that: the root mean square over all weights is compared.
  * Measured (GS_SHOW=1): 2.3, 0.9 and 0.4. */
-#include "against_torch.h"
+#include "against_torchvision.h"
 
 #include <stdbool.h>
 
@@ -25,33 +25,6 @@ static struct {
 static float x[BATCH * SIDE * SIDE * 3];
 static const int32_t targets[BATCH] = {0, 3, 6, 9};
 static const gs_batch batch = {.n = BATCH, .x = x, .targets = targets};
-
-/* As the script has it. */
-static double number(size_t tensor, size_t i)
-{
-    uint32_t u = (uint32_t)i * 2654435761u;
-    u ^= (uint32_t)tensor * 2246822519u;
-    u ^= u >> 15;
-    u *= 2246822519u;
-    u ^= u >> 13;
-    return (double)(u >> 8) / (1 << 23) - 1;
-}
-
-/* Where element i of PyTorch's [out, in, kh, kw] lies in [out, kh, kw, in]. */
-static size_t place(const gs_model *m, size_t t, size_t i)
-{
-    const gs_layout *l = &m->layouts[t];
-    if (l->rank != 4)
-        return i;
-    const size_t taps = l->kh * l->kw, in = m->entries[t].cols / taps;
-    return (i / taps / in * taps + i % taps) * in + i / taps % in;
-}
-
-static size_t sampled(const gs_model *m, size_t t)
-{
-    const size_t count = m->entries[t].rows * m->entries[t].cols;
-    return count < SAMPLES ? count : SAMPLES;
-}
 
 static void fill(const gs_model *m, size_t t)
 {
@@ -81,11 +54,6 @@ static job job_new(gs_mode mode, gs_dtype half)
     return j;
 }
 
-static void read_floats(FILE *f, float *to, size_t n)
-{
-    CHECK(f && fread(to, sizeof *to, n, f) == n);
-}
-
 static void read_vectors(size_t depth)
 {
     char path[64];
@@ -102,7 +70,7 @@ static void read_vectors(size_t depth)
     read_floats(f, theirs.logits, BATCH * CLASSES);
     read_floats(f, &theirs.logits_error, 1);
     for (size_t i = 0; i < n; i++)
-        read_floats(f, theirs.grads[i], sampled(j.model, i));
+        read_floats(f, theirs.grads[i], sample(NULL, j.model, i, SAMPLES));
     read_floats(f, theirs.f32_error, n);
     read_floats(f, theirs.bf16_error, n);
     read_floats(f, theirs.losses, theirs.steps);
@@ -129,10 +97,8 @@ static void check_grads(const job *j, const float *error, double factor, const c
     const double least = largest(error, m->n) / 4;
     double worst = 0, ours = 0, pytorch = 0;
     for (size_t t = 0; t < m->n; t++) {
-        const size_t count = m->entries[t].rows * m->entries[t].cols, n = sampled(m, t);
         size_t at[SAMPLES];
-        for (size_t k = 0; k < n; k++)
-            at[k] = place(m, t, (k * count / n + 7 * k) % count);
+        const size_t n = sample(at, m, t, SAMPLES);
         const double distance = distance_of(m->weights[t].grad, at, theirs.grads[t], n);
         const double most = fmax((double)error[t], least);
         worst = fmax(worst, distance / most);

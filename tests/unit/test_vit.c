@@ -9,7 +9,7 @@
  *
  * Of a gradient's error, 64 elements are a sample: one that happens to be small for a weight counts
  * as half of the largest of all. Measured (GS_SHOW=1): 2.3, 1.7, 0.16 and 3.1. */
-#include "against_torch.h"
+#include "against_torchvision.h"
 
 enum { SIDE = 36, PATCH = 4, LAYERS = 2, HEADS = 2, WIDTH = 32, HIDDEN = 80, CLASSES = 10 };
 enum { BATCH = 3, SAMPLES = 64, STEPS = 10, WEIGHTS = 4 + 12 * LAYERS + 4 };
@@ -22,33 +22,6 @@ static struct {
 static float x[BATCH * SIDE * SIDE * 3];
 static const int32_t targets[BATCH] = {0, 3, 6};
 static const gs_batch batch = {.n = BATCH, .x = x, .targets = targets};
-
-/* As the script has it. */
-static double number(size_t tensor, size_t i)
-{
-    uint32_t u = (uint32_t)i * 2654435761u;
-    u ^= (uint32_t)tensor * 2246822519u;
-    u ^= u >> 15;
-    u *= 2246822519u;
-    u ^= u >> 13;
-    return (double)(u >> 8) / (1 << 23) - 1;
-}
-
-/* Where element i of PyTorch's [out, in, kh, kw] lies in [out, kh, kw, in]. */
-static size_t place(const gs_model *m, size_t t, size_t i)
-{
-    const gs_layout *l = &m->layouts[t];
-    if (l->rank != 4)
-        return i;
-    const size_t taps = l->kh * l->kw, in = m->entries[t].cols / taps;
-    return (i / taps / in * taps + i % taps) * in + i / taps % in;
-}
-
-static size_t sampled(const gs_model *m, size_t t)
-{
-    const size_t count = m->entries[t].rows * m->entries[t].cols;
-    return count < SAMPLES ? count : SAMPLES;
-}
 
 static void fill(const gs_model *m, size_t t)
 {
@@ -85,11 +58,6 @@ static job job_new(gs_mode mode, gs_dtype half)
     return j;
 }
 
-static void read_floats(FILE *f, float *to, size_t n)
-{
-    CHECK(f && fread(to, sizeof *to, n, f) == n);
-}
-
 static void read_vectors(void)
 {
     for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
@@ -99,7 +67,7 @@ static void read_vectors(void)
     read_floats(f, theirs.logits, BATCH * CLASSES);
     read_floats(f, &theirs.logits_error, 1);
     for (size_t i = 0; i < WEIGHTS; i++)
-        read_floats(f, theirs.grads[i], sampled(j.model, i));
+        read_floats(f, theirs.grads[i], sample(NULL, j.model, i, SAMPLES));
     read_floats(f, theirs.f32_error, WEIGHTS);
     read_floats(f, theirs.bf16_error, WEIGHTS);
     read_floats(f, theirs.losses, STEPS);
@@ -118,10 +86,8 @@ static void check_grads(const job *j, const float *error, double factor, const c
     for (size_t t = 0; t < WEIGHTS; t++)
         least = fmax(least, (double)error[t] / 2);
     for (size_t t = 0; t < WEIGHTS; t++) {
-        const size_t count = m->entries[t].rows * m->entries[t].cols, n = sampled(m, t);
         size_t at[SAMPLES];
-        for (size_t k = 0; k < n; k++)
-            at[k] = place(m, t, (k * count / n + 7 * k) % count);
+        const size_t n = sample(at, m, t, SAMPLES);
         const double distance = distance_of(m->weights[t].grad, at, theirs.grads[t], n);
         const double most = fmax((double)error[t], least);
         worst = fmax(worst, distance / most);
