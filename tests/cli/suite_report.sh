@@ -520,4 +520,27 @@ no_room()
     [ $code -eq 1 ] && grep -q 'page.html cannot be written: File too large$' "$tmp/err" && [ -z "$(ls "$tmp/tight")" ]
 }
 check "a file too large" no_room
+
+# ---- what nothing else looks at ----
+log rates -v name=rates -v precision=fp16 -v scaler=pytorch -v scale=16
+awk '{ if (match($0, /^{"step":[0-9]+/)) sub(/"lr":0.1/, "\"lr\":" substr($0, 9, RLENGTH - 8) / 1000); print }' "$tmp/rates.jsonl" >"$tmp/rate.jsonl"
+check "a learning rate that grows" page rate
+check "is drawn step by step" has "step 40: rates 0.04</title>"
+check "on an axis of its own" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<details/ { exit } on' "$page" | grep -c '>0.0[0-4]</text>')" -ge 2
+log kilo -v name=kilo -v bytes=4000
+check "bytes below a million" page kilo
+check "are kB" has "weights 4 kB. activations 8 kB."
+check "summed" has "<td>12 kB</td>"
+log stuck2 -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v scale=-7 -v skip=1
+check "stuck at a scale that moves" page stuck2
+check "names the lowest" says "the scale fell to 2^-7, and that was not low enough for these gradients"
+log single -v name=single -v precision=fp16 -v scaler=pytorch -v scale=4 -v skip=1 -v steps=1
+check "one step, skipped" page single
+check "was" says "single failed: its 1 step was skipped, from step 1 on"
+awk '/"step":20,/ { gsub(/"verdict":"skip"/, "\"verdict\":\"apply\"") } 1' "$tmp/stuck2.jsonl" >"$tmp/one_of.jsonl"
+check "one of 40 applied" page one_of
+check "was, too" says "fp16 pytorch failed: 1 of its 40 steps was applied, and step 1 was the first to be skipped"
+awk '/"step":[23]0,/ { gsub(/"verdict":"skip"/, "\"verdict\":\"apply\"") } 1' "$tmp/stuck2.jsonl" >"$tmp/one_of.jsonl"
+check "two of 40 applied" page one_of
+check "were" says "fp16 pytorch failed: 2 of its 40 steps were applied"
 finish
