@@ -69,11 +69,16 @@ void train_show_job(const train_job *j)
     cli_clean(model);
     printf("model      ");
     cli_wrap(model, 11, 11);
-    cli_print("data       %.200s: %s %s to train on", j->info->name, train,
-              items_of(j, j->info->items[GS_SPLIT_TRAIN]));
     const uint64_t held = j->info->items[GS_SPLIT_VALID];
     const uint64_t checked = o->valid_items < held ? o->valid_items : held;
-    cli_print(checked > 0 ? ", %llu to validate with\n" : "\n", (unsigned long long)checked);
+    char data[512], valid[48] = "";
+    if (checked > 0)
+        snprintf(valid, sizeof valid, ", %llu to validate with", (unsigned long long)checked);
+    snprintf(data, sizeof data, "%.200s: %s %s to train on%s", j->info->name, train,
+             items_of(j, j->info->items[GS_SPLIT_TRAIN]), valid);
+    cli_clean(data);
+    printf("data       ");
+    cli_wrap(data, 11, 11);
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");

@@ -527,6 +527,9 @@ awk '{ if (match($0, /^{"step":[0-9]+/)) sub(/"lr":0.1/, "\"lr\":" substr($0, 9,
 check "a learning rate that grows" page rate
 check "is drawn step by step" has "step 40: rates 0.04</title>"
 check "on an axis of its own" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<details/ { exit } on' "$page" | grep -c '>0.0[0-4]</text>')" -ge 2
+sed '/"step":[0-9]*[1-9],/s/"lr":[0-9.]*/"lr":null/' "$tmp/rate.jsonl" >"$tmp/sparse.jsonl"
+check "one that is logged now and then" page sparse
+check "is seen all the same" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<path class="line/ { print gsub(/h4/, ""); exit }' "$page")" -eq 4
 log kilo -v name=kilo -v bytes=4000
 check "bytes below a million" page kilo
 check "are kB" has "weights 4 kB. activations 8 kB."

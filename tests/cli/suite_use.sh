@@ -112,7 +112,7 @@ check "greedy" sh -c "'$gs' generate '$tmp/gpt' --temperature 0 --tokens 20 --no
     cmp - /dev/null; grep -q 'tokens/s' '$tmp/err' && ! grep '.\\{81\\}' '$tmp/err'"
 check "a prompt of a file" sh -c "printf 'int ' | '$gs' generate '$tmp/gpt' --prompt-file - --tokens 200 --seed 3 | cmp - '$tmp/first'"
 check "no model of text" says 2 "cnn/best.safetensors: cnn is no model of text" generate "$tmp/cnn"
-check "a prompt that is not there" says 2 "--prompt-file: $tmp/none cannot be opened: No such file or directory" \
+check "a prompt that is not there" says 2 "--prompt-file: none cannot be opened: No such file or directory" \
     generate "$tmp/gpt" --prompt-file "$tmp/none"
 check "a prompt without an end" says 2 "/dev/zero is longer than 67108864 bytes, the most that is read as one text" \
     generate "$tmp/gpt" --prompt-file /dev/zero
