@@ -211,7 +211,7 @@ check "--runs: a mode of others" refuses \
 check "--runs: a mode of fp32" refuses \
     "run fp16 O0: --mode O0 is all fp32: it does not go with --precision fp16" $tiny --runs fp32,fp16:O0
 check "--runs: how often" refuses "run fp16 retry:0: --on-overflow is \
-skip, retry:N with N from 1 to 100, or attribute" $tiny --runs fp32,fp16:retry:0
+skip, retry:N with N from 1 to 100, or attribute, not 'retry:0'" $tiny --runs fp32,fp16:retry:0
 check "--set of another policy" refuses "run fp16 headroom: --set: interval is not a key of the policy headroom" \
     $tiny --runs fp16:pytorch,fp16:headroom --set interval=50
 check "--optimizer" refuses \
