@@ -169,8 +169,13 @@ int cmd_advise(int argc, char **argv)
     if (code == CLI_GO) {
         if (json)
             advise_json(&a);
-        else
+        else {
             advise_print(&a, &style);
+            if (report) {
+                putchar('\n');
+                cli_print("The report is %s.\n", report);
+            }
+        }
     }
     code = code == CLI_GO ? CLI_DONE : code;
     survey_free(&a.total);

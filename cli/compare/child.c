@@ -94,8 +94,11 @@ static void show(const compare_all *c, size_t trial, const tail *t)
 {
     const double total = (double)(c->n * c->seeds);
     const double part = t->steps > 0 ? fmin((double)t->step / t->steps, 1) : 0;
-    cli_progress((double)trial + part, total, "%s: step %" PRIu64 ", loss %.4g",
-                 c->trials[trial].name, t->step, t->loss);
+    if (t->step == 0)
+        cli_progress((double)trial, total, "%s: it begins", c->trials[trial].name);
+    else
+        cli_progress((double)trial + part, total, "%s: step %" PRIu64 ", loss %.4g",
+                     c->trials[trial].name, t->step, t->loss);
 }
 
 /* ---- its end ---- */

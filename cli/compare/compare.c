@@ -277,6 +277,8 @@ int cmd_compare(int argc, char **argv)
                      .first = train_given.seed,
                      .quiet = train_given.quiet};
     char config[COMPARE_TEXT];
+    if (c.quiet)
+        cli_progress_off();
     if (strlen(c.output) > COMPARE_TEXT / 2)
         return cli_fail("--output is longer than %d bytes", COMPARE_TEXT / 2);
     snprintf(config, sizeof config, "%s/job.conf", c.output);

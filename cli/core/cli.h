@@ -134,7 +134,7 @@ int cli_run(const cli_spec *spec, int argc, char **argv);
 /* The same rows as keys of a file of lines `key = value`; '#' begins a remark. Lists take a line an
  * item. read: CLI_GO, or the exit code after an error that names the line; what a string points to
  * stays allocated. write: every row that has a value and is not `now`. */
-int cli_config_read(const cli_option *rows, const char *path);
+int cli_config_read(const cli_option *rows, const char *path, const char *option);
 int cli_config_read_text(const cli_option *rows, const char *text, const char *name);
 void cli_config_write(FILE *to, const cli_option *rows);
 /* Calls back for each line that is written. */
@@ -256,13 +256,20 @@ static inline const char *cli_s(uint64_t n) { return n == 1 ? "" : "s"; }
 /* 1048576 -> "1M", 1536 -> "1536": what cli_read_size reads. */
 const char *cli_size_text(char buffer[32], size_t bytes);
 
+/* 420.2 kB, 4.1 GB */
+const char *cli_bytes_text(char text[48], uint64_t bytes);
+
+/* "saved      m.onnx, 137.9 kB" */
+void cli_show_saved(const char *path);
+
 /* Prints text to stdout in lines of CLI_WIDTH characters; the first begins at column `at`, where
  * the caller has left it, the others at `indent`. */
 enum { CLI_WIDTH = 79 };
 void cli_wrap(const char *text, int at, int indent);
 
 /* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side. One
- * that is wider than the terminal (or COLUMNS) is printed in parts, each with the first column.
+ * that is wider than the terminal (or COLUMNS) is printed in parts, each with the first column, or
+ * with the `keys` columns that tell the rows apart.
  *
  *     cli_table *t = cli_table_new((const char *const[]){"<format", ">bits", NULL});
  *     cli_table_cell(t, "%s", "f16"); cli_table_cell(t, "%d", 16);
@@ -272,12 +279,16 @@ typedef struct cli_table cli_table;
 cli_table *cli_table_new(const char *const *titles);
 void cli_table_cell(cli_table *table, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_table_line(cli_table *table); /* an empty line, between groups of rows */
+void cli_table_keys(cli_table *table, size_t keys);
 void cli_table_print(cli_table *table, FILE *to);
+void cli_table_print_narrow(cli_table *table,
+                            FILE *to); /* in 80 columns where there is no terminal */
 
 /* A line with a bar, the text and the time left; on stderr, only if that is a terminal which can
  * rewrite a line, a few times per second. There is one such line; errors and cli_progress_end clear
  * it, and the next call goes on with it: it begins anew with another total, or with less done. */
 bool cli_has_progress(void);
+void cli_progress_off(void); /* --quiet */
 void cli_progress(double done, double total, const char *format, ...) CLI_PRINTF(3, 4);
 void cli_progress_end(void);
 

@@ -165,14 +165,14 @@ int cli_config_read_text(const cli_option *rows, const char *text, const char *n
     return read_lines(rows, strcpy(new_text(length + 1), text), length, name);
 }
 
-int cli_config_read(const cli_option *rows, const char *path)
+int cli_config_read(const cli_option *rows, const char *path, const char *option)
 {
     int fd;
     do
         fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return cli_fail("%.120s: cannot be opened: %s", path, strerror(errno));
+        return cli_fail("%s: %.120s: cannot be opened: %s", option, path, strerror(errno));
     char *text = new_text(FILE_MAX + 2);
     size_t length = 0;
     ssize_t got = 1;
@@ -185,9 +185,10 @@ int cli_config_read(const cli_option *rows, const char *path)
     const int why = errno;
     close(fd);
     if (got < 0)
-        return cli_fail("%.120s: %s", path, strerror(why));
+        return cli_fail("%s: %.120s: %s", option, path, strerror(why));
     if (length > FILE_MAX)
-        return cli_fail("%.120s: larger than %d bytes: this is no config file", path, FILE_MAX);
+        return cli_fail("%s: %.120s: larger than %d bytes: this is no config file", option, path,
+                        FILE_MAX);
     text[length] = 0;
     return read_lines(rows, text, length, path);
 }

@@ -593,6 +593,8 @@ int cli_run(const cli_spec *spec, int argc, char **argv)
     }
     for (const cli_command *c = spec->commands; c->name; c++)
         if (strcmp(argv[is_help], c->name) == 0)
-            return is_help ? c->run(1, (char *[]){help, NULL}) : c->run(argc - 1, argv + 1);
+            return !is_help   ? c->run(argc - 1, argv + 1)
+                   : argc > 2 ? c->run(2, (char *[]){argv[2], help, NULL})
+                              : c->run(1, (char *[]){help, NULL});
     return unknown_command(spec, argv[is_help]);
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- lines ---- */
@@ -234,14 +235,14 @@ const char *cli_style_of(FILE *to, cli_style style)
 
 struct cli_table {
     const char *const *titles;
-    size_t columns, cells, room;
+    size_t keys, columns, cells, room;
     char **text; /* [cells], row after row; an empty line is a row of NULL */
 };
 
 cli_table *cli_table_new(const char *const *titles)
 {
     cli_table *t = cli_resize(NULL, sizeof *t);
-    *t = (cli_table){.titles = titles};
+    *t = (cli_table){.titles = titles, .keys = 1};
     while (titles[t->columns])
         t->columns++;
     return t;
@@ -267,6 +268,8 @@ void cli_table_cell(cli_table *t, const char *format, ...)
     add_cell(t, strcpy(cli_resize(NULL, strlen(text) + 1), text));
 }
 
+void cli_table_keys(cli_table *t, size_t keys) { t->keys = keys; }
+
 void cli_table_line(cli_table *t)
 {
     for (size_t c = 0; c < t->columns; c++)
@@ -285,12 +288,12 @@ static void print_cell(FILE *to, int *gap, const char *text, size_t width, bool 
     *gap += (right ? 0 : pad) + 2;
 }
 
-/* The first column, and those from `first` to before `last`. */
+/* The keys, and the columns from `first` to before `last`. */
 static void print_row(FILE *to, const cli_table *t, const size_t *widths, size_t row, size_t first,
                       size_t last)
 {
     int gap = 0;
-    for (size_t c = 0; c < last; c = c == 0 ? first : c + 1) {
+    for (size_t c = 0; c < last; c = c + 1 == t->keys ? first : c + 1) {
         const char *text = row == 0 ? t->titles[c] + 1 : t->text[(row - 1) * t->columns + c];
         if (text)
             print_cell(to, &gap, text, widths[c], t->titles[c][0] == '>');
@@ -308,16 +311,18 @@ static size_t width_for(FILE *to)
     return terminal_width(to);
 }
 
-/* How many of the columns from `first` on fit beside the first of all: at least one. */
+/* How many of the columns from `first` on fit beside the keys: at least one. */
 static size_t columns_that_fit(const cli_table *t, const size_t *widths, size_t first, size_t room)
 {
     size_t used = widths[0], c = first;
+    for (size_t k = 1; k < t->keys; k++)
+        used += 2 + widths[k];
     while (c < t->columns && (c == first || used + 2 + widths[c] <= room))
         used += 2 + widths[c++];
     return c;
 }
 
-void cli_table_print(cli_table *t, FILE *to)
+static void print_table(cli_table *t, FILE *to, size_t room)
 {
     size_t *widths = cli_resize(NULL, t->columns * sizeof *widths);
     for (size_t c = 0; c < t->columns; c++)
@@ -327,10 +332,9 @@ void cli_table_print(cli_table *t, FILE *to)
         if (width > widths[i % t->columns])
             widths[i % t->columns] = width;
     }
-    const size_t room = width_for(to);
-    for (size_t first = 1, last; first < t->columns || first == 1; first = last) {
+    for (size_t first = t->keys, last; first < t->columns || first == t->keys; first = last) {
         last = columns_that_fit(t, widths, first, room);
-        fputs(first > 1 ? "\n" : "", to);
+        fputs(first > t->keys ? "\n" : "", to);
         fputs(cli_style_of(to, CLI_BOLD), to);
         print_row(to, t, widths, 0, first, last);
         fputs(cli_style_of(to, CLI_PLAIN), to);
@@ -343,6 +347,38 @@ void cli_table_print(cli_table *t, FILE *to)
     free(t->text);
     free(widths);
     free(t);
+}
+
+void cli_table_print(cli_table *t, FILE *to) { print_table(t, to, width_for(to)); }
+
+void cli_table_print_narrow(cli_table *t, FILE *to)
+{
+    const size_t room = width_for(to);
+    print_table(t, to, isatty(fileno(to)) || room < 80 ? room : 80);
+}
+
+/* ---- files ---- */
+
+const char *cli_bytes_text(char text[48], uint64_t bytes)
+{
+    const double b = (double)bytes;
+    const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
+    if (bytes < 100)
+        snprintf(text, 48, "%llu byte%s", (unsigned long long)bytes, cli_s(bytes));
+    else
+        snprintf(text, 48, "%.1f %s", b / (const double[]){1e3, 1e6, 1e9}[unit],
+                 (const char *const[]){"kB", "MB", "GB"}[unit]);
+    return text;
+}
+
+void cli_show_saved(const char *path)
+{
+    struct stat about;
+    char size[48];
+    if (stat(path, &about) == 0 && S_ISREG(about.st_mode))
+        cli_print("saved      %s, %s\n", path, cli_bytes_text(size, (uint64_t)about.st_size));
+    else
+        cli_print("saved      %s\n", path);
 }
 
 /* ---- progress ---- */
@@ -360,10 +396,14 @@ static int progress_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+static bool is_quiet;
+
+void cli_progress_off(void) { is_quiet = true; }
+
 bool cli_has_progress(void)
 {
     const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    return !is_quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
 void cli_progress(double done, double total, const char *format, ...)

@@ -76,7 +76,7 @@ static size_t list_kind(cli_table **table, gs_device_kind kind, const char *libr
     static const char *const heads[] = {"<kind",   ">index", "<name", "<driver",
                                         ">memory", "<fp64",  NULL};
     if (!*table)
-        *table = cli_table_new(heads);
+        cli_table_keys(*table = cli_table_new(heads), 2);
     cli_table *const t = *table;
     for (size_t i = 0; i < n && i < MOST; i++) {
         cli_table_cell(t, "%s", gs_device_kind_name(kind));
@@ -103,7 +103,7 @@ static int list_devices(const device_choice *choice)
         if (choice->kind == DEVICE_AUTO || k == choice->kind - 1)
             n += list_kind(&t, (gs_device_kind)k, choice->library);
     if (t)
-        cli_table_print(t, stdout);
+        cli_table_print_narrow(t, stdout);
     return n > 0 ? CLI_DONE : CLI_FAILED;
 }
 

@@ -171,10 +171,29 @@ static int check_output(const char *path)
     return CLI_GO;
 }
 
+static void show_saved(const char *path, const use_model *u)
+{
+    static const char *const names[] = {"model.safetensors", "config.json", "tokenizer.json",
+                                        "vocab.json", "merges.txt"};
+    char file[4096 + 32];
+    if (ends_with(path, ".onnx") || ends_with(path, ".safetensors")) {
+        cli_show_saved(path);
+        return;
+    }
+    for (int i = 0; i < (u->tokenizer ? 5 : 2); i++) {
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        cli_show_saved(file);
+    }
+}
+
 int cmd_export(int argc, char **argv)
 {
     use_options o = {.precision = 1 + TRAIN_FP32};
-    const cli_option rows[] = {CLI_MACHINE_ROWS(&o.machine), {0}};
+    bool quiet = false;
+    const cli_option rows[] = {
+        CLI_MACHINE_ROWS(&o.machine),
+        {"quiet", NULL, "print nothing but errors", CLI_FLAG(&quiet), .letter = 'q'},
+        {0}};
     const cli_spec spec = {
         .name = "gradscale export",
         .operands = "CHECKPOINT OUT",
@@ -200,6 +219,8 @@ int cmd_export(int argc, char **argv)
                : ends_with(argv[1], ".onnx")        ? export_onnx(argv[1], &u)
                : ends_with(argv[1], ".safetensors") ? export_safetensors(argv[1], &u)
                                                     : export_folder(argv[1], &u);
+    if (code == CLI_GO && !quiet)
+        show_saved(argv[1], &u);
     use_close(&u);
     return code == CLI_GO ? CLI_DONE : code;
 }

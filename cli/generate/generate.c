@@ -146,7 +146,8 @@ static int begin(story *s, const use_model *u, const options *o)
     char *text = NULL;
     if (o->prompt && o->prompt_file)
         return cli_fail("--prompt and --prompt-file are two ways to say one thing");
-    if (o->prompt_file && !(text = use_read_file(o->prompt_file, USE_TEXT, &length)))
+    if (o->prompt_file &&
+        !(text = use_read_file("--prompt-file: ", o->prompt_file, USE_TEXT, &length)))
         return CLI_BAD;
     const char *prompt = text ? text : o->prompt ? o->prompt : "\n";
     if (!text)
@@ -166,9 +167,7 @@ static int begin(story *s, const use_model *u, const options *o)
 static void show_stats(const story *s, const use_model *u)
 {
     const double steps = (double)(s->generated > 1 ? s->generated - 1 : 1);
-    fprintf(stderr,
-            "%llu token%s in %.2f s: %.1f tokens/s, %.1f GB/s of weights, keys and values "
-            "(%s)\n",
+    fprintf(stderr, "%llu token%s in %.2f s: %.1f tokens/s, %.1f GB/s of weights and cache (%s)\n",
             (unsigned long long)s->generated, cli_s(s->generated), s->seconds, steps / s->seconds,
             (double)s->moved / s->seconds / 1e9, u->precision);
 }

@@ -182,7 +182,7 @@ static int predict_text(output *out, const char *path, bool several)
     const use_model *u = out->u;
     size_t length, n;
     (void)several;
-    char *text = use_read_file(path, USE_TEXT, &length);
+    char *text = use_read_file("", path, USE_TEXT, &length);
     if (!text)
         return CLI_BAD;
     int32_t *ids = use_tokens(u, text, length, &n);

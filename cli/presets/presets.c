@@ -187,6 +187,10 @@ static int fail_preset(const char *name, const gs_error *error)
     size_t n = 0;
     for (; n < 255 && gs_preset_name(n); n++)
         names[n] = gs_preset_name(n);
+    gs_scaler scaler;
+    if (strncmp(name, "static:", 7) == 0 || gs_scaler_init(&scaler, name, NULL) == GS_OK)
+        return cli_fail("'%.60s' is a policy and no preset: doc/scaler.md has its parameters",
+                        name);
     const char *nearest = cli_nearest(name, names, n);
     if (nearest)
         return cli_fail("%s, did you mean '%s'?", error->text, nearest);

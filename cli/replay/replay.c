@@ -41,7 +41,8 @@ static int replay_traces(char **paths, int n, bool emit)
         gs_trace_close(file);
         if (status != GS_OK)
             return cli_fail("%s%s", error.text,
-                            strstr(error.text, ": '{") ? ": of a log ask with --policy" : "");
+                            strstr(error.text, " outside a trace") ? ": of a log ask with --policy"
+                                                                   : "");
     }
     if (!emit)
         printf("%" PRIu64 " trace%s, %" PRIu64 " step%s: %" PRIu64 " differ\n", traces,
@@ -312,7 +313,10 @@ static int replay_log(replayed *r, const char *path)
         replay_step(r, &line.u.step);
     gs_log_close(file);
     if (status == GS_EFORMAT && r->rows == 0 && strstr(error.text, ":1: not JSON"))
-        return cli_fail("%s; nor is it another log that gradscale replay --help names", error.text);
+        return cli_fail("%s; %s", error.text,
+                        strcmp(path, "-") == 0
+                            ? "other logs are read from files, not from standard input"
+                            : "nor is it another log that gradscale replay --help names");
     return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
 }
 
@@ -359,7 +363,8 @@ int cmd_replay(int argc, char **argv)
     bool emit = false, json = false, simulated = false;
     const char *policies = NULL;
     cli_list sets = {0};
-    simulation sim = {.steps = 200000, .seeds = 20, .walk = 50000, .seed = 1};
+    const simulation not_given = {.steps = 200000, .seeds = 20, .walk = 50000, .seed = 1};
+    simulation sim = not_given;
     const cli_option simulation_rows[] = {
         {"steps", "N", "steps of each run with bad batches", CLI_UNSIGNED(&sim.steps), .min = 1,
          .max = 1e9},
@@ -403,6 +408,9 @@ int cmd_replay(int argc, char **argv)
         return cli_fail("--simulate takes no file, but '%s' was given", argv[0]);
     if (!simulated && argc == 0)
         return cli_fail("replay needs a FILE, or --simulate");
+    if (!simulated && (sim.steps != not_given.steps || sim.seeds != not_given.seeds ||
+                       sim.walk != not_given.walk || sim.seed != not_given.seed))
+        return cli_fail("--steps, --seeds, --walk and --seed belong to --simulate");
     if (sets.count > 0 && !policies && !simulated)
         return cli_fail("--set belongs to --policy or --simulate");
     char set[SETTINGS];

@@ -90,6 +90,8 @@ static void bad_batches(const simulation *sim, json_writer *j)
           : cli_table_new((const char *const[]){
                 "<preset", ">bad share", ">start", "<on overflow", ">bad batches", ">skipped",
                 ">S < 2^8", ">mean log2 S", ">once grown", ">reruns", ">growths", NULL});
+    if (t)
+        cli_table_keys(t, 4);
     const double n = (double)sim->steps;
     for (EACH(preset, presets))
         for (EACH(share, shares))

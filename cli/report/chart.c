@@ -290,7 +290,7 @@ static void draw_limit(FILE *f, const chart *c, const axis *y)
         f,
         "<line class=\"limit\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"100%%\" "
         "y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-        at, at, at - 16, c->limit_name);
+        at, at, at < 24 ? at + 18 : at - 16, c->limit_name); /* above it may be the legend */
 }
 
 /* ---- what a pointer shows ---- */
@@ -374,6 +374,8 @@ static void draw_line(FILE *f, const chart_series *s, const axis *x, const axis 
         if (isfinite(s->at[i].y))
             fprintf(f, "%c%.1f %.1f", down ? 'L' : 'M', 1000 * place(x, s->at[i].x),
                     HEIGHT * (1 - place(y, s->at[i].y)));
+        if (!down && isfinite(s->at[i].y) && (i + 1 == s->n || !isfinite(s->at[i + 1].y)))
+            fputs("h4", f); /* alone, it would be no line */
         down = isfinite(s->at[i].y);
     }
     fputs("\"/>\n", f);

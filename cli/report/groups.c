@@ -56,10 +56,10 @@ void group_label(char label[GROUP_LABEL], const report_run *run)
         *seed = 0;
 }
 
-static void add_to_group(group *g, const report_run *run)
+static void add_to_group(group *g, const report_run *run, bool is_validated)
 {
     if (g->n == 0) {
-        *g = (group){.first = run, .worst = run, .is_half = report_is_half(run)};
+        *g = (group){.first = run, .worst = run, .is_half = report_is_half(run), .has_loss = true};
         group_label(g->label, run);
     }
     g->n++;
@@ -68,7 +68,8 @@ static void add_to_group(group *g, const report_run *run)
     g->running += !run->status;
     g->steps += run->n;
     g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
-    g->loss += run->loss;
+    g->loss += report_loss_at(run, UINT64_MAX, is_validated);
+    g->has_loss &= run->has_loss || run->n == 0;
     g->rate += run->rate;
     g->seconds += run->seconds;
     g->bytes += run->bytes;
@@ -87,7 +88,7 @@ static size_t reference_group(const verdict *v, const report_run *runs, const si
     size_t best = v->n;
     for (size_t i = 0; i < n; i++) {
         const group *g = &v->at[group_of[i]];
-        if (!g->is_half && isfinite(runs[i].loss))
+        if (!g->is_half && isfinite(report_loss_at(&runs[i], UINT64_MAX, v->is_validated)))
             return group_of[i];
         if (isfinite(g->loss) && (best == v->n || g->loss < v->at[best].loss))
             best = group_of[i];
@@ -112,12 +113,15 @@ static const report_run *reference_of(const report_run *run, size_t reference,
 }
 
 /* Of runs that have ended, at their ends; while one of them goes on, at the last step of both. */
-static double ratio_to(const report_run *run, const report_run *reference)
+static double ratio_to(const report_run *run, const report_run *reference, bool is_validated)
 {
     const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
     const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
     const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
-    const double loss = report_loss_at(run, at), other = report_loss_at(reference, at);
+    const double loss = report_loss_at(run, at, is_validated);
+    const double other = report_loss_at(reference, at, is_validated);
+    if (is_validated && at != UINT64_MAX && (isnan(loss) || isnan(other)))
+        return ratio_to(run, reference, false); /* one of them has not come to a validation yet */
     return other > 0 ? loss / other : (double)NAN;
 }
 
@@ -146,17 +150,26 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
     v->at = cli_resize(NULL, n * sizeof *v->at);
     v->n = 0;
     v->reference = NULL;
-    v->is_validated = v->has_losses = n > 0;
+    v->runs = runs;
+    v->run_count = n;
+    v->group_of = group_of;
+    v->is_validated = n > 0;
+    size_t steps = 0, told = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool tells = runs[i].has_loss || runs[i].is_validated;
+        v->is_validated &= runs[i].is_validated || runs[i].n == 0 || !tells;
+        steps += runs[i].n > 0;
+        told += runs[i].n > 0 && tells;
+    }
+    v->has_losses = told > 0 || steps == 0;
     for (size_t i = 0; i < n; i++) {
         size_t g = 0;
         while (g < v->n && !is_same_job(v->at[g].first, &runs[i]))
             g++;
         if (g == v->n)
             v->at[v->n++].n = 0;
-        add_to_group(&v->at[g], &runs[i]);
+        add_to_group(&v->at[g], &runs[i], v->is_validated);
         group_of[i] = g;
-        v->is_validated &= runs[i].is_validated || runs[i].n == 0;
-        v->has_losses &= runs[i].has_loss || runs[i].n == 0;
     }
     for (size_t i = 0; i < v->n; i++) {
         group *g = &v->at[i];
@@ -169,7 +182,7 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
     for (size_t i = 0; i < n; i++) {
         const report_run *r = reference_of(&runs[i], reference, runs, group_of, n);
         group *g = &v->at[group_of[i]];
-        ratios[i] = r ? ratio_to(&runs[i], r) : (double)NAN;
+        ratios[i] = r ? ratio_to(&runs[i], r, v->is_validated) : (double)NAN;
         g->ratio += ratios[i] / (double)g->n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -179,6 +192,11 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
     }
     free(ratios);
     v->reference = v->n > 1 && reference < v->n ? &v->at[reference] : NULL;
-    free(group_of);
     set_noise(v);
+}
+
+void verdict_free(verdict *v)
+{
+    free(v->at);
+    free((void *)(uintptr_t)v->group_of);
 }

@@ -27,20 +27,25 @@ typedef struct group {
     uint64_t first_forward; /* of its first run that has such a step */
     bool is_half;
     bool is_sample; /* not every step is in the log */
+    bool has_loss;  /* as far as there are steps */
 } group;
 
 typedef struct verdict {
     group *at;
     size_t n;
+    const report_run *runs; /* [run_count] */
+    const size_t *group_of; /* of each run, which of at[] it is in */
+    size_t run_count;
     const group *reference; /* NULL: nothing to compare with */
-    bool is_validated;
-    bool has_losses;   /* of every run that has steps */
-    double noise;      /* ratios that differ by less are the same */
-    bool noise_is_own; /* measured between seeds; else it is assumed */
+    bool is_validated;      /* every run that tells of losses: then these are compared, else those
+                               of training */
+    bool has_losses;        /* one of the runs that have steps, or there is no step */
+    double noise;           /* ratios that differ by less are the same */
+    bool noise_is_own;      /* measured between seeds; else it is assumed */
 } verdict;
 
-/* Free v->at. */
 void verdict_make(verdict *v, const report_run *runs, size_t n);
+void verdict_free(verdict *v);
 
 static inline bool group_failed(const group *g) { return g->failed > 0; }
 /* The speed of runs that are over in a moment is that of whatever else went on. */
@@ -56,6 +61,7 @@ static inline double group_wasted(const group *g)
 /* X(ID, words): "ruled out by ...", in this order. */
 #define PICK_RULES(X)                                 \
     X(FAILED, "failure")                              \
+    X(UNTOLD, "a loss that is not in the log")        \
     X(LOSS, "loss")                                   \
     X(UNDERFLOW, "underflow")                         \
     X(ROBUST, "a scale that is fixed or not checked") \

@@ -47,14 +47,14 @@ static double last_loss(const report_run *run, size_t n)
 
 double report_train_loss(const report_run *run) { return last_loss(run, run->n); }
 
-double report_loss_at(const report_run *run, uint64_t step)
+double report_loss_at(const report_run *run, uint64_t step, bool is_validated)
 {
     size_t n = run->n, v = run->valids;
     while (n > 0 && run->steps[n - 1].step > step)
         n--;
     while (v > 0 && run->valid[v - 1].step > step)
         v--;
-    return v > 0 ? run->valid[v - 1].loss : last_loss(run, n);
+    return !is_validated ? last_loss(run, n) : v > 0 ? run->valid[v - 1].loss : (double)NAN;
 }
 
 /* From which step on it was lost. */
@@ -90,7 +90,7 @@ void report_judge(report_run *run)
     run->underflow = told > 0 ? underflow / told : (double)NAN;
     run->rate = median_rate(run);
     run->is_validated = run->valids > 0;
-    run->loss = report_loss_at(run, UINT64_MAX);
+    run->loss = report_loss_at(run, UINT64_MAX, run->is_validated);
     run->accuracy = run->is_validated ? run->valid[run->valids - 1].accuracy : (double)NAN;
     run->bytes = run->memory.n > 0 ? 0 : (double)NAN;
     for (size_t i = 0; i < run->memory.n; i++)

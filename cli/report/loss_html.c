@@ -19,16 +19,23 @@ static void widen(double *low, double *high, const series_list *l, bool bands)
         }
 }
 
+/* What series_add_means takes together in a run of so many. */
+static size_t steps_of_a_mean(size_t n)
+{
+    return 2 * series_window(n) + 1 + (n > SERIES_POINTS ? n / SERIES_POINTS : 0);
+}
+
 void report_draw_loss(FILE *f, const report *r)
 {
     series_list train = series_new(r), valid = series_new(r), accuracy = series_new(r);
-    size_t longest = 0, valids = 0;
+    size_t longest = 0, shortest = SIZE_MAX, valids = 0;
     for (size_t i = 0; i < r->n; i++) {
         series_add_means(&train, r, i, loss_of);
         series_add_valid(&valid, r, i, valid_loss);
         series_add_valid(&accuracy, r, i, valid_accuracy);
         valids += r->runs[i].valids;
         longest = r->runs[i].n > longest ? r->runs[i].n : longest;
+        shortest = r->runs[i].n < shortest ? r->runs[i].n : shortest;
     }
     const size_t runs = train.n; /* before seeds are one */
     const bool seeds = runs > 1 && series_merge_seeds(&train, r);
@@ -38,12 +45,15 @@ void report_draw_loss(FILE *f, const report *r)
     widen(&low, &high, &train, seeds || runs == 1);
     widen(&low, &high, &valid, valid_seeds);
     char about[160];
-    const size_t around =
-        2 * series_window(longest) + 1 + (longest > SERIES_POINTS ? longest / SERIES_POINTS : 0);
-    const int n = around > 1 ? snprintf(about, sizeof about, "Means over about %zu steps", around)
-                             : snprintf(about, sizeof about, "As logged");
+    const size_t around = steps_of_a_mean(longest);
+    const int n = around == 1 && seeds ? snprintf(about, sizeof about, "Means")
+                  : around == 1
+                      ? snprintf(about, sizeof about, "As logged")
+                      : snprintf(about, sizeof about, "Means over %s %zu steps",
+                                 steps_of_a_mean(shortest) < around ? "up to" : "about", around);
     snprintf(about + n, sizeof about - (size_t)n, "%s",
              runs == 1 && around > 1 ? "; the band spans all of them."
+             : seeds && around == 1  ? " over seeds, which the bands span."
              : seeds                 ? ", and over seeds, which the bands span."
                                      : ".");
     fputs("<div class=\"pair\">\n", f);
@@ -72,7 +82,10 @@ void report_draw_loss(FILE *f, const report *r)
     if (accuracy.n > 0)
         chart_draw(f, &(chart){.id = "accuracy",
                                .title = "Validation accuracy",
-                               .about = "Share of the targets that were right.",
+                               .about = accuracy_seeds
+                                            ? "Share of the targets that were right. Means over "
+                                              "seeds, which the bands span."
+                                            : "Share of the targets that were right.",
                                .unit = CHART_SHARE,
                                .points = true,
                                .bands = accuracy_seeds,

@@ -53,7 +53,7 @@ const group *pick_group(const verdict *v, pick_rule *out)
     for (size_t i = 0; i < v->n; i++) {
         const group *g = &v->at[i];
         const bool can = g->steps > 0 && !group_failed(g) && isfinite(g->ratio);
-        out[i] = can ? PICK_LEFT : PICK_FAILED;
+        out[i] = can ? PICK_LEFT : group_failed(g) || g->has_loss ? PICK_FAILED : PICK_UNTOLD;
         left += can;
     }
     if (left == 0)

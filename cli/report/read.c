@@ -125,6 +125,7 @@ static bool add_step(report_run *run, const gs_log_line *line)
         .skipped = from->verdict ? strcmp(from->verdict, "apply") != 0 : from->found_inf == 1};
     report_step *s = &run->steps[run->n - 1];
     s->forward = s->skipped && from->reason && strcmp(from->reason, "forward") == 0;
+    s->bad = from->found_inf == 1 && reruns == 0; /* else it was mended */
     return true;
 }
 
@@ -184,22 +185,27 @@ static size_t layer_of(report_run *run, const char *name, size_t guess)
     return run->layer_count++;
 }
 
+/* Gradients that were thrown away, or are not finite, tell nothing of what training lost. */
+static bool is_lost(const report_run *run, uint64_t step)
+{
+    const report_step *last = run->n > 0 ? &run->steps[run->n - 1] : NULL;
+    return last && last->step == step && (last->skipped || last->bad);
+}
+
 static bool add_layers(report_run *run, const gs_log_line *line)
 {
     const gs_log_layers *from = &line->u.layers;
     if (!is_step(from->step) || !from->layers.at ||
         (run->cell_count > 0 && from->step < run->cells[run->cell_count - 1].step))
         return false;
-    /* gradients that were thrown away tell nothing of what training lost */
-    const report_step *last = run->n > 0 ? &run->steps[run->n - 1] : NULL;
-    const bool skipped = last && last->step == from->step && last->skipped;
+    const bool is_void = is_lost(run, from->step);
     size_t at = 0;
     for (size_t i = 0; i < from->layers.n; i++) {
         const gs_log_layer *l = &from->layers.at[i];
         if (!l->name || !(l->underflow >= 0 && l->underflow <= 1))
             continue;
         at = layer_of(run, l->name, at);
-        if (at == REPORT_LAYERS || skipped)
+        if (at == REPORT_LAYERS || is_void)
             continue;
         const report_cell c = {from->step, (uint32_t)at, (float)l->underflow};
         run->layers[at].underflow += (double)c.underflow;
@@ -232,6 +238,11 @@ static bool add_exponents(report_run *run, const gs_log_line *line)
     if (!is_step(from->step) || !from->layers.at)
         return false;
     set_text(&run->half, from->half);
+    bool any = false;
+    for (size_t i = 0; i < from->layers.n; i++)
+        any |= from->layers.at[i].counts.n > 0;
+    if (!any) /* nothing finite: what was told before is the last to be shown */
+        return true;
     run->exponents_step = from->step;
     run->exponents_scale = sane(from->scale);
     for (size_t i = 0; i < run->layer_count; i++)

@@ -49,6 +49,7 @@ typedef struct report_step {
     float log2_amax; /* of the largest gradient, true units */
     unsigned char skipped, reruns;
     unsigned char forward; /* skipped because the loss itself was not finite */
+    unsigned char bad;     /* its gradients were not finite, applied or not */
 } report_step;
 
 typedef struct report_valid {
@@ -147,8 +148,9 @@ void report_judge(report_run *run);
 /* The mean of the last twentieth, 100 steps at most: NaN if one of them is not finite. */
 double report_train_loss(const report_run *run);
 
-/* Of the last validation up to there; without one, of the last training steps up to there. */
-double report_loss_at(const report_run *run, uint64_t step);
+/* Of the last validation up to there, or of the last training steps up to there: NaN if there is
+ * none. */
+double report_loss_at(const report_run *run, uint64_t step, bool is_validated);
 
 /* The verdict in words: sentences that are computed, never assumed. What cannot be told from the
  * logs is said to be missing. Several runs that differ in their seed only are judged together. One

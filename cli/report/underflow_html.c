@@ -108,8 +108,10 @@ static void draw_map(FILE *f, const heat *h, const report_run *run, const layers
     draw_cells(f, h, layers);
     fprintf(f, "<text x=\"0\" y=\"%zu\">step %s</text>\n", height + 18,
             chart_step_text(text, (double)h->low));
-    fprintf(f, "<text x=\"100%%\" y=\"%zu\" text-anchor=\"end\">%s</text>\n</svg></figure>\n",
-            height + 18, chart_step_text(text, (double)h->high));
+    if (h->high > h->low)
+        fprintf(f, "<text x=\"100%%\" y=\"%zu\" text-anchor=\"end\">%s</text>\n", height + 18,
+                chart_step_text(text, (double)h->high));
+    fputs("</svg></figure>\n", f);
 }
 
 static void draw_map_table(FILE *f, const heat *h, const report_run *run)

@@ -72,9 +72,9 @@ static void say_use_alone(FILE *f, const verdict *v)
                 "the data of the batch%s that %s skipped for it, first that of step %llu.\n",
                 g->forward == 1 ? "" : "es", g->forward == 1 ? "was" : "were",
                 (unsigned long long)g->first_forward);
-    else if (!v->has_losses && !g->first->tells_skips)
+    else if (!g->has_loss && !g->first->tells_skips)
         fputs("The log gives no reason for a change: it tells neither of loss nor of scale.\n", f);
-    else if (!v->has_losses)
+    else if (!g->has_loss)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else
         fprintf(f, "Nothing here asks for a change.%s\n",
@@ -133,8 +133,12 @@ static void say_caveats(FILE *f, const verdict *v)
               "equal.\n",
               f);
     say_differences(f, v);
+    bool validated = false;
+    for (size_t i = 0; i < v->run_count; i++)
+        validated |= v->runs[i].is_validated;
     if (!v->is_validated && v->has_losses)
-        fputs("There was no validation: this goes by the training loss.\n", f);
+        fprintf(f, "%s: this goes by the training loss.\n",
+                validated ? "Not every run was validated" : "There was no validation");
     if (running && v->n == 1 && v->at[0].n == 1)
         fputs("It has not ended: this is how things stand.\n", f);
     else if (running)

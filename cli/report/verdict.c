@@ -47,7 +47,7 @@ static const group *worst_of(const verdict *v)
     const group *worst = NULL;
     for (size_t i = 0; i < v->n; i++) {
         const group *g = &v->at[i];
-        if (g == v->reference || g->steps == 0)
+        if (g == v->reference || g->steps == 0 || (!g->has_loss && !group_failed(g)))
             continue;
         if (!worst || (group_failed(g) && !group_failed(worst)) ||
             (group_failed(g) == group_failed(worst) && g->ratio > worst->ratio))
@@ -76,6 +76,18 @@ static void say_failure(FILE *f, const group *g, const report_run *run)
                 run->first_bad);
 }
 
+/* "at most 0.003%", "less than 0.0001%" */
+static void say_at_most(FILE *f, double share, bool is_bound)
+{
+    char text[32];
+    report_percent(text, share);
+    fprintf(f, "%s%s",
+            text[0] == '<' ? "less than "
+            : is_bound     ? "at most "
+                           : "",
+            text + (text[0] == '<'));
+}
+
 static void say_headline_alone(FILE *f, const verdict *v)
 {
     const group *g = &v->at[0];
@@ -85,14 +97,14 @@ static void say_headline_alone(FILE *f, const verdict *v)
     else if (g->first->only_skips)
         fprintf(f, "%s skipped %" PRIu64 " step%s; how many it applied is not in the log", g->label,
                 g->skipped, cli_s(g->skipped));
-    else if (!v->has_losses && g->skipped > 0)
+    else if (!g->has_loss && g->skipped > 0)
         fprintf(f, "%s skipped %" PRIu64 " of %s%zu step%s%s (%s)", g->label, g->skipped,
                 g->is_sample ? "the " : "", g->steps, cli_s(g->steps),
                 g->is_sample ? " in the log" : "",
                 report_percent(share, (double)g->skipped / (double)g->steps));
-    else if (!v->has_losses && !g->first->tells_skips)
+    else if (!g->has_loss && !g->first->tells_skips)
         fprintf(f, "%s tells neither of its loss nor of skipped steps", g->label);
-    else if (!v->has_losses)
+    else if (!g->has_loss)
         fprintf(f, "%s applied all of its %zu step%s", g->label, g->steps, cli_s(g->steps));
     else if (g->forward > 0 && !(g->underflow >= verdict_much))
         fprintf(f,
@@ -106,10 +118,11 @@ static void say_headline_alone(FILE *f, const verdict *v)
                 loss_name(v), report_number(loss, g->loss));
     else if (!(g->underflow > 0))
         fprintf(f, "%s had no underflow: none of its non-zero gradients became zero", g->label);
-    else if (g->underflow < verdict_some)
-        fprintf(f, "%s had next to no underflow: %s of its non-zero gradients became zero",
-                g->label, report_percent(share, g->underflow));
-    else
+    else if (g->underflow < verdict_some) {
+        fprintf(f, "%s had next to no underflow: ", g->label);
+        say_at_most(f, g->underflow, false);
+        fputs(" of its non-zero gradients became zero", f);
+    } else
         fprintf(f, "%s had %s of its non-zero gradients underflow to zero", g->label,
                 report_percent(share, g->underflow));
 }
@@ -161,30 +174,47 @@ static void say_headline(FILE *f, const verdict *v)
     }
 }
 
-/* "most in conv1 (98%), conv2 (90%)": the three with the most underflow, of the group's first run.
- */
-static void say_layers(FILE *f, const report_run *run)
+/* The mean over the group's runs of what underflowed in a layer. */
+static double layer_mean(const verdict *v, const group *g, const char *name)
 {
-    const report_layer *top[3] = {0};
+    double sum = 0, n = 0;
+    for (size_t i = 0; i < v->run_count; i++)
+        for (size_t k = 0; &v->at[v->group_of[i]] == g && k < v->runs[i].layer_count; k++) {
+            const report_layer *l = &v->runs[i].layers[k];
+            if (l->samples == 0 || strcmp(l->name, name) != 0)
+                continue;
+            sum += l->underflow / l->samples;
+            n++;
+        }
+    return n > 0 ? sum / n : 0;
+}
+
+/* "most in conv1 (98%), conv2 (90%)": the three with the most underflow. */
+static void say_layers(FILE *f, const verdict *v, const group *g)
+{
+    struct {
+        const char *name;
+        double share;
+    } top[4] = {0};
     char share[32];
-    for (size_t i = 0; i < run->layer_count; i++) {
-        const report_layer *l = &run->layers[i];
-        for (size_t k = 0; k < 3 && l && l->samples > 0; k++)
-            if (!top[k] || l->underflow / l->samples > top[k]->underflow / top[k]->samples) {
-                const report_layer *swap = top[k];
-                top[k] = l;
-                l = swap;
-            }
+    for (size_t i = 0; i < g->first->layer_count; i++) {
+        const char *name = g->first->layers[i].name;
+        const double mean = layer_mean(v, g, name);
+        size_t k = 3;
+        for (; k > 0 && mean > top[k - 1].share; k--)
+            top[k] = top[k - 1];
+        top[k].name = name;
+        top[k].share = mean;
     }
     size_t n = 0;
-    while (n < 3 && top[n] && top[n]->underflow > 0)
+    while (n < 3 && top[n].share > 0)
         n++;
     for (size_t k = 0; k < n; k++)
         fprintf(f, "%s%s (%s)",
                 k == 0       ? ", most of all in "
                 : k + 1 == n ? " and "
                              : ", ",
-                top[k]->name, report_percent(share, top[k]->underflow / top[k]->samples));
+                top[k].name, report_percent(share, top[k].share));
 }
 
 static void say_underflow(FILE *f, const verdict *v)
@@ -220,7 +250,7 @@ static void say_underflow(FILE *f, const verdict *v)
         fprintf(f, "%s\t%s%s", v->at[at].label, report_percent(share, v->at[at].underflow),
                 told ? "" : " of the non-zero gradients underflowed to zero when stored");
         if (told == 0 || v->at[at].underflow >= verdict_much)
-            say_layers(f, v->at[at].first);
+            say_layers(f, v, &v->at[at]);
         fputs(".\n", f);
     }
     for (size_t i = 0; i < v->n; i++)
@@ -228,13 +258,18 @@ static void say_underflow(FILE *f, const verdict *v)
             rest = fmax(rest, v->at[i].underflow);
     if (told == 0 && !(rest > 0))
         fputs("None of the non-zero gradients underflowed to zero when stored.\n", f);
-    else if (told == 0)
-        fprintf(f,
-                "Next to none: %s%s of the non-zero gradients underflowed to zero when stored.\n",
-                known > 1 ? "at most " : "", report_percent(share, rest));
-    else if (known > told)
-        fprintf(f, "The other%s: %s%s.\n", known > told + 1 ? "s" : "",
-                rest > 0 ? "at most " : "none", rest > 0 ? report_percent(share, rest) : "");
+    else if (told == 0) {
+        fputs("Next to none: ", f);
+        say_at_most(f, rest, known > 1);
+        fputs(" of the non-zero gradients underflowed to zero when stored.\n", f);
+    } else if (known > told) {
+        fprintf(f, "The other%s: ", known > told + 1 ? "s" : "");
+        if (rest > 0)
+            say_at_most(f, rest, true);
+        else
+            fputs("none", f);
+        fputs(".\n", f);
+    }
     for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
         if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow))
             fprintf(f, "%s\tnot known: %s.\n", v->at[i].label,
@@ -295,11 +330,14 @@ static void say_cost(FILE *f, const verdict *v)
             fprintf(f, "%s\thas no step yet.\n", g->label);
         } else if (group_failed(g)) {
             fprintf(f, "%s\t%s", g->label,
-                    g->worst->fate == REPORT_STUCK ? "applied next to no step"
-                                                   : "ended with a loss that is not finite");
+                    g->worst->fate != REPORT_STUCK     ? "ended with a loss that is not finite"
+                    : g->worst->skipped == g->worst->n ? "applied no step"
+                                                       : "applied next to no step");
             if (g->n > 1)
                 fprintf(f, " in %zu of %zu runs", g->failed, g->n);
             fputs(".\n", f);
+        } else if (v->reference && !g->has_loss) {
+            fprintf(f, "%s\ttells nothing of its loss.\n", g->label);
         } else if (v->reference && g != v->reference && !picked[i]) {
             fprintf(f, "%s\t%s at a %s of %s, ", g->label, came_to(g), loss_name(v),
                     report_number(a, g->loss));
@@ -341,5 +379,5 @@ void report_verdict(report_words *words, const report_run *runs, size_t n, const
             say[i](f, &v);
         cli_text_end(f, &words->text[i]);
     }
-    free(v.at);
+    verdict_free(&v);
 }

@@ -45,7 +45,7 @@ static int encode_files(int32_t **ids, size_t *n, sums *s, gs_tokenizer *t, int 
     for (int i = 0; i < argc && code == CLI_GO; i++) {
         gs_error error = {0};
         size_t length = 0;
-        char *text = use_read_file(argv[i], TOKENIZE_TEXT, &length);
+        char *text = use_read_file("", argv[i], TOKENIZE_TEXT, &length);
         if (!text)
             return CLI_BAD;
         const double start = gs_clock();
@@ -90,6 +90,8 @@ int tokenize_encode(int argc, char **argv)
         code = encode_files(&ids, &n, &s, t, argc - 1, argv + 1);
     if (code == CLI_GO && path)
         code = write_tokens(path, ids, n, t);
+    if (code == CLI_GO && path)
+        cli_show_saved(path);
     for (size_t i = 0; code == CLI_GO && !path && i < n; i++)
         printf(i ? " %d" : "%d", (int)ids[i]);
     if (code == CLI_GO && !path)
@@ -163,7 +165,7 @@ static int decode_file(FILE *to, const gs_tokenizer *t, const char *path)
     numbers f;
     size_t length = 0;
     int32_t id = 0;
-    char *bytes = use_read_file(path, TOKENIZE_TEXT, &length);
+    char *bytes = use_read_file("", path, TOKENIZE_TEXT, &length);
     if (!bytes)
         return CLI_BAD;
     int code = begin(&f, path, bytes, length), more = 0;
@@ -212,6 +214,8 @@ int tokenize_decode(int argc, char **argv)
         cli_text_end(to, &text);
     if (code == CLI_GO && path)
         code = cli_save(path, text, size);
+    if (code == CLI_GO && path)
+        cli_show_saved(path);
     free(text);
     gs_tokenizer_free(t);
     return code == CLI_GO ? CLI_DONE : code;

@@ -16,17 +16,18 @@ static int write_files(const char *folder, const gs_tokenizer *t)
 }
 
 static void show(const gs_tokenizer *t, uint64_t asked, const gs_text *texts, size_t n,
-                 double seconds)
+                 double seconds, const char *folder)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++)
         bytes += texts[i].length;
-    const bool large = bytes >= 1000000;
-    printf("%zu tokens from %.1f %s of text in %.1f s\n", gs_tokenizer_size(t),
-           (double)bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB", seconds);
+    char size[48];
+    printf("%zu tokens from %s of text in %.2g s\n", gs_tokenizer_size(t),
+           cli_bytes_text(size, bytes), seconds);
     if (gs_tokenizer_size(t) < asked)
         printf("%llu were asked for: no other pair occurs often enough\n",
                (unsigned long long)asked);
+    cli_print("saved      %s: tokenizer.json, vocab.json and merges.txt\n", folder);
 }
 
 static int learn(const char *folder, const gs_tokenizer_config *config, gs_text *texts, size_t n,
@@ -35,7 +36,7 @@ static int learn(const char *folder, const gs_tokenizer_config *config, gs_text 
     gs_error error = {0};
     gs_tokenizer *t = NULL;
     for (size_t i = 0; i < n; i++)
-        if (!(texts[i].bytes = use_read_file(names[i], TOKENIZE_TEXT, &texts[i].length)))
+        if (!(texts[i].bytes = use_read_file("", names[i], TOKENIZE_TEXT, &texts[i].length)))
             return CLI_BAD;
     const double start = gs_clock();
     const gs_status status = gs_tokenizer_train(&t, config, texts, n, NULL, &error);
@@ -44,7 +45,7 @@ static int learn(const char *folder, const gs_tokenizer_config *config, gs_text 
     const double seconds = gs_clock() - start;
     const int code = write_files(folder, t);
     if (code == CLI_GO)
-        show(t, config->tokens, texts, n, seconds);
+        show(t, config->tokens, texts, n, seconds, folder);
     gs_tokenizer_free(t);
     return code;
 }

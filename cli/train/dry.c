@@ -115,9 +115,9 @@ int train_dry_run(train_job *j)
     cli_progress_end();
     snprintf(text, sizeof text, "%s%s: weights %s, optimizer %s, gradients %s, activations %s",
              step.part ? "about " : "",
-             train_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
-             train_bytes_text(sums[1], b.weights), train_bytes_text(sums[2], b.optimizer),
-             train_bytes_text(sums[3], b.gradients), train_bytes_text(sums[4], b.activations));
+             cli_bytes_text(sums[0], b.weights + b.optimizer + b.gradients + b.activations),
+             cli_bytes_text(sums[1], b.weights), cli_bytes_text(sums[2], b.optimizer),
+             cli_bytes_text(sums[3], b.gradients), cli_bytes_text(sums[4], b.activations));
     printf("memory     ");
     cli_wrap(text, 11, 11);
     const int n = snprintf(text, sizeof text, "about %s: %.*f ms per step on %u thread%s",

@@ -124,7 +124,7 @@ int train_folder_make(train_job *j)
         if (bytes > free)
             cli_warn("the checkpoints may take %s, and the disk of %.120s has %s left: --keep 1 "
                      "takes less",
-                     train_bytes_text(need, bytes), j->o.checkpoint, train_bytes_text(have, free));
+                     cli_bytes_text(need, bytes), j->o.checkpoint, cli_bytes_text(have, free));
     }
     return code;
 }

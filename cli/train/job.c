@@ -27,6 +27,11 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
     gs_error error = {0};
     char list[TRAIN_LINE];
     const char *option = "--optimizer";
+    if (o->warmup >= o->steps && o->warmup > 0 && strcmp(o->schedule, "constant") != 0 &&
+        strcmp(o->schedule, "step") != 0)
+        return cli_fail("--warmup %llu is no less than --steps %llu: nothing is left for the "
+                        "schedule %.40s",
+                        (unsigned long long)o->warmup, (unsigned long long)o->steps, o->schedule);
     gs_status status = gs_optim_config_init(&config->optim, o->optimizer, &error);
     if (status == GS_OK) {
         option = "--lr";
@@ -60,6 +65,10 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
         return cli_fail_scaler(option, o->scaler, &error);
     if (strcmp(option, "--set") == 0 && strncmp(error.text, "unknown key", 11) == 0)
         return cli_fail("--set: %s; doc/scaler.md and doc/optim.md list them", error.text);
+    if (status != GS_OK && strcmp(option, "--on-overflow") == 0)
+        return cli_fail("--on-overflow is skip, retry:N with N from 1 to 100, or attribute, not "
+                        "'%.60s'",
+                        o->on_overflow);
     return status == GS_OK ? CLI_GO : cli_fail("%s: %s", option, error.text);
 }
 
@@ -234,7 +243,7 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
  * that goes on has had its files: then it is the disk. */
 static int fail_opening(const train_job *j, gs_status status, const gs_error *error)
 {
-    return status == GS_EIO && !j->o.resume ? cli_fail("%s", error->text)
+    return status == GS_EIO && !j->o.resume ? cli_fail("--checkpoint: %s", error->text)
                                             : cli_fail_status(status, error);
 }
 

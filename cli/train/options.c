@@ -261,7 +261,7 @@ static int parse(const cli_spec *with, int argc, char **argv)
 static int read_config(const char *file)
 {
     const length below = take_length();
-    const int code = cli_config_read(train_rows, file);
+    const int code = cli_config_read(train_rows, file, "--config");
     keep_length(below);
     return code;
 }

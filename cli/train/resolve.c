@@ -185,6 +185,19 @@ static void fill_sizes(train_options *o, const train_model *m)
         fill_real(&o->dropout, best->dropout);
 }
 
+static int check_heads(const train_options *o, const train_model *m)
+{
+    if (!has(m, "|heads|"))
+        return CLI_GO;
+    if (o->width % o->heads != 0)
+        return cli_fail("--heads %llu cannot share --width %llu", (unsigned long long)o->heads,
+                        (unsigned long long)o->width);
+    if (o->kv_heads != CLI_AUTO && o->heads % o->kv_heads != 0)
+        return cli_fail("--heads %llu cannot share --kv-heads %llu", (unsigned long long)o->heads,
+                        (unsigned long long)o->kv_heads);
+    return CLI_GO;
+}
+
 /* Epochs become steps: the last batch of an epoch is short. */
 static int fill_steps(train_job *j)
 {
@@ -243,6 +256,9 @@ static int resolve(train_job *j)
     const train_options *best = &j->kind->best;
     o->model = (int)(j->kind - train_models) + 1;
     fill_sizes(o, j->kind);
+    code = check_heads(o, j->kind);
+    if (code != CLI_GO)
+        return code;
     if (o->mode == 0)
         o->mode = 1 + (o->precision == TRAIN_FP32 ? GS_O0 : GS_O2);
     if (!o->scaler)
@@ -295,6 +311,8 @@ void train_job_config(train_job *j)
 int train_job_open(train_job *j, const char *checkpoint)
 {
     j->o.quiet |= j->comm.rank > 0;
+    if (j->o.quiet)
+        cli_progress_off();
     int code = train_check(&j->o);
     if (code == CLI_GO)
         code = open_data(j, checkpoint);

@@ -142,7 +142,7 @@ int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, co
         code = cli_config_read_text(train_rows, text->config, checkpoint);
     else
         code = train_config_path(path, sizeof path, folder)
-                   ? cli_config_read(train_rows, path)
+                   ? cli_config_read(train_rows, path, "--resume")
                    : cli_fail("--checkpoint: the path is too long");
     train_options *g = &train_given;
     const char *was = g->checkpoint ? g->checkpoint : "";

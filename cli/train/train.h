@@ -287,7 +287,6 @@ bool train_valid_possible(const train_job *j);
 
 /* ---- what people see ---- */
 
-const char *train_bytes_text(char text[48], uint64_t bytes);
 const char *train_time_text(char text[48], double seconds);
 void train_show_job(const train_job *j);    /* what is known before there are weights */
 void train_show_folder(const train_job *j); /* where it is kept, and what that takes */

@@ -20,6 +20,14 @@ static const char *items_of(const train_job *j, uint64_t n)
                          : (n == 1 ? "image" : "images");
 }
 
+/* No more than there are: a step sees none of them twice. */
+static uint64_t items_of_a_step(const train_job *j)
+{
+    const uint64_t n = j->o.batch * j->o.accumulate * (uint64_t)j->comm.size;
+    const uint64_t all = j->info->items[GS_SPLIT_TRAIN];
+    return n < all ? n : all;
+}
+
 const char *train_time_text(char text[48], double seconds)
 {
     const unsigned long long s = (unsigned long long)(seconds < 1e15 ? seconds + 0.5 : 1e15);
@@ -45,15 +53,6 @@ static const char *scale_text(char text[48], double scale)
     return text;
 }
 
-const char *train_bytes_text(char text[48], uint64_t bytes)
-{
-    const double b = (double)bytes;
-    const int unit = b < 1e6 ? 0 : b < 1e9 ? 1 : 2;
-    snprintf(text, 48, "%.1f %s", b / (const double[]){1e3, 1e6, 1e9}[unit],
-             (const char *const[]){"kB", "MB", "GB"}[unit]);
-    return text;
-}
-
 void train_show_job(const train_job *j)
 {
     static const char *const precisions[] = {"fp16", "bf16", "fp32"};
@@ -70,8 +69,16 @@ void train_show_job(const train_job *j)
     cli_clean(model);
     printf("model      ");
     cli_wrap(model, 11, 11);
-    cli_print("data       %.200s: %s %s to train on\n", j->info->name, train,
-              items_of(j, j->info->items[GS_SPLIT_TRAIN]));
+    const uint64_t held = j->info->items[GS_SPLIT_VALID];
+    const uint64_t checked = o->valid_items < held ? o->valid_items : held;
+    char data[512], valid[48] = "";
+    if (checked > 0)
+        snprintf(valid, sizeof valid, ", %llu to validate with", (unsigned long long)checked);
+    snprintf(data, sizeof data, "%.200s: %s %s to train on%s", j->info->name, train,
+             items_of(j, j->info->items[GS_SPLIT_TRAIN]), valid);
+    cli_clean(data);
+    printf("data       ");
+    cli_wrap(data, 11, 11);
     cli_print("precision  %s in mode O%d, scaler %s%s%s\n", precisions[o->precision], o->mode - 1,
               o->scaler, o->on_overflow ? ", on overflow " : "",
               o->on_overflow ? o->on_overflow : "");
@@ -81,9 +88,8 @@ void train_show_job(const train_job *j)
                                                        : "in validation",
                   o->ranges);
     cli_print("training   %llu step%s of %llu%s, %s at %g, %s\n", (unsigned long long)o->steps,
-              cli_s(o->steps),
-              (unsigned long long)(o->batch * o->accumulate * (uint64_t)j->comm.size), epochs,
-              o->optimizer, o->lr, o->schedule);
+              cli_s(o->steps), (unsigned long long)items_of_a_step(j), epochs, o->optimizer, o->lr,
+              o->schedule);
     cli_flush();
 }
 
@@ -94,8 +100,8 @@ void train_show_folder(const train_job *j)
         return;
     const train_disk d = train_disk_of(j);
     cli_print("folder     %s\n", j->o.checkpoint);
-    printf("disk       up to %s: %llu checkpoint%s of %s%s\n", train_bytes_text(all, d.all),
-           (unsigned long long)d.files, cli_s(d.files), train_bytes_text(one, d.one),
+    printf("disk       up to %s: %llu checkpoint%s of %s%s\n", cli_bytes_text(all, d.all),
+           (unsigned long long)d.files, cli_s(d.files), cli_bytes_text(one, d.one),
            j->o.keep > 0 && d.files > j->o.keep ? ", the newest and the best" : "");
 }
 
@@ -109,9 +115,9 @@ static void print_ranks(const train_job *j)
            gs_context_threads(j->ctx), cli_s(gs_context_threads(j->ctx)),
            j->o.zero ? ", ZeRO-1" : "", wires[j->o.compress]);
     printf("memory     %s per rank: weights %s, optimizer %s, gradients %s\n",
-           train_bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
-           train_bytes_text(sums[1], held.weights), train_bytes_text(sums[2], held.optimizer),
-           train_bytes_text(sums[3], held.gradients));
+           cli_bytes_text(sums[0], held.weights + held.optimizer + held.gradients),
+           cli_bytes_text(sums[1], held.weights), cli_bytes_text(sums[2], held.optimizer),
+           cli_bytes_text(sums[3], held.gradients));
 }
 
 void train_show_heading(const train_job *j)
@@ -216,7 +222,7 @@ void train_show_summary(const train_job *j, const train_result *r)
                unit_of(j), 1e3 * stepping / (double)steps, train_time_text(took, r->seconds));
     if (j->comm.size > 1 && steps > 0)
         printf("network    each rank sent %s per step; %.1f%% of the time it waited for others\n",
-               train_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
+               cli_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
     } files[] = {{"log", o->log},
@@ -230,8 +236,8 @@ void train_show_summary(const train_job *j, const train_result *r)
         cli_print("saved      %s/step-%08llu.safetensors\n", o->checkpoint,
                   (unsigned long long)r->saved);
     if (o->checkpoint)
-        cli_print("disk       %s in %s\n",
-                  train_bytes_text(took, train_folder_bytes(o->checkpoint)), o->checkpoint);
+        cli_print("disk       %s in %s\n", cli_bytes_text(took, train_folder_bytes(o->checkpoint)),
+                  o->checkpoint);
     if (r->ending == TRAIN_STOPPED && o->checkpoint)
         cli_print("go on      gradscale train --resume %s\n", o->checkpoint);
     else if (r->ending == TRAIN_STOPPED)

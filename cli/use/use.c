@@ -177,13 +177,13 @@ const char *use_label_shown(const use_model *u, size_t class, char shown[24])
 }
 
 /* /dev/zero has no end. */
-char *use_read_file(const char *path, size_t most, size_t *length)
+char *use_read_file(const char *option, const char *path, size_t most, size_t *length)
 {
     const bool standard = strcmp(path, "-") == 0;
     size_t room = 1 << 16, n = 0;
     FILE *f = standard ? stdin : fopen(path, "rb");
     if (!f) {
-        cli_fail("%.120s cannot be opened: %s", path, strerror(errno));
+        cli_fail("%s%.120s cannot be opened: %s", option, path, strerror(errno));
         return NULL;
     }
     char *text = cli_resize(NULL, room);

@@ -56,9 +56,9 @@ const char *use_label(const use_model *u, size_t class, char number[24]);
 const char *use_label_shown(const use_model *u, size_t class, char shown[24]);
 
 /* Reads all of a file, or of standard input where path is "-", up to `most` bytes; to be freed.
- * NULL: an error was printed. */
+ * NULL: an error was printed, which begins with the option ("--file: ", or ""). */
 enum { USE_TEXT = 64 << 20 }; /* of one text */
-char *use_read_file(const char *path, size_t most, size_t *length);
+char *use_read_file(const char *option, const char *path, size_t most, size_t *length);
 /* To standard output; on a terminal without controls but newlines and tabs, since a model may say
  * anything. */
 void use_print(const char *text, size_t n);

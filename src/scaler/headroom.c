@@ -31,11 +31,15 @@ void gsi_headroom_init(gs_scaler *s)
 }
 
 /* A true amax may exceed f32 at a small scale; its largest number will do. */
-static void note(gs_scaler *s, double amax)
+static float as_noted(double amax)
 {
     const float most = 0x1.fffffep+127f;
-    const uint32_t history = (uint32_t)s->tune[HISTORY];
-    s->history[s->seen++ % history] = amax < (double)most ? (float)amax : most;
+    return amax < (double)most ? (float)amax : most;
+}
+
+static void note(gs_scaler *s, double amax)
+{
+    s->history[s->seen++ % (uint32_t)s->tune[HISTORY]] = as_noted(amax);
 }
 
 static void follow(gs_scaler *s)
@@ -49,25 +53,37 @@ static void follow(gs_scaler *s)
     }
 }
 
-/* The note that was made k notes ago. */
-static double noted(const gs_scaler *s, uint32_t k)
+/* The note that was made k notes ago, and the scale of which an overflow would leave it. */
+static float noted(const gs_scaler *s, uint32_t k)
 {
-    return (double)s->history[(s->seen - 1 - k) % (uint32_t)s->tune[HISTORY]];
+    return s->history[(s->seen - 1 - k) % (uint32_t)s->tune[HISTORY]];
+}
+static double scale_of(const gs_scaler *s, uint32_t k)
+{
+    return 2 * gsi_half_max(s) / (double)noted(s, k);
 }
 
-/* Where halving would be now, after the overflows in a row that were noted last: each of their
- * notes is margin + 1 bits above the one before. */
+/* Whether an overflow that was noted k notes ago let the scale fall to where the next, with this
+ * note, found it: margin + 1 bits lower, or at a bound. */
+static bool fell_to(const gs_scaler *s, uint32_t k, float next)
+{
+    const double fell = scale_of(s, k) / exp2(s->tune[MARGIN] + 1), twice = 2 * gsi_half_max(s);
+    return next == as_noted(twice / fell) || next == as_noted(twice / gsi_bounded(s, fell));
+}
+
+/* Where halving would be now, after the overflows in a row that were noted last. More of them than
+ * the history holds are taken for all that there was. */
 static double if_halved(const gs_scaler *s)
 {
-    const double fall = exp2(s->tune[MARGIN] + 1), max = gsi_half_max(s);
-    const uint32_t kept =
-        s->seen < (uint32_t)s->tune[HISTORY] ? s->seen : (uint32_t)s->tune[HISTORY];
-    uint32_t falls = 1;
-    if (kept == 0 || noted(s, 0) * s->machine.scale * fall != 2 * max)
-        return s->machine.scale;
-    while (falls < kept && noted(s, falls) * fall == noted(s, falls - 1))
-        falls++;
-    return 2 * max / noted(s, falls - 1) / exp2(falls);
+    const uint32_t history = (uint32_t)s->tune[HISTORY];
+    const uint32_t kept = s->seen < history ? s->seen : history;
+    uint32_t falls = 0;
+    float next = as_noted(2 * gsi_half_max(s) / s->machine.scale);
+    for (; falls < kept && fell_to(s, falls, next); falls++)
+        next = noted(s, falls);
+    return falls == 0                        ? s->machine.scale
+           : falls == kept && s->seen > kept ? s->params.init / exp2(s->seen)
+                                             : scale_of(s, falls - 1) / exp2(falls);
 }
 
 /* A clean step that told no amax. */

@@ -222,10 +222,10 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error)
     if (info->height != like->height || info->width != like->width ||
         info->channels != like->channels)
         return gsi_fail(error, GS_ESIZE,
-                        "%s: its images are %zu x %zu x %zu, and the model was trained on %zu x "
+                        "%s: its %s are %zu x %zu x %zu, and the model was trained on %zu x "
                         "%zu x %zu",
-                        data->name, info->height, info->width, info->channels, like->height,
-                        like->width, like->channels);
+                        data->name, info->height == 1 ? "rows" : "images", info->height,
+                        info->width, info->channels, like->height, like->width, like->channels);
     if (info->classes > like->classes)
         return gsi_fail(error, GS_ERANGE, "%s: has %zu classes, and the model knows %zu",
                         data->name, info->classes, like->classes);
@@ -276,8 +276,8 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
         return GS_OK;
     }
     if (classes < 2)
-        return gsi_fail(error, GS_ESIZE, "%s: has %zu classes, and 2 are needed", data->name,
-                        classes);
+        return gsi_fail(error, GS_ESIZE, "%s: has %zu class%s, and 2 are needed", data->name,
+                        classes, classes == 1 ? "" : "es");
     const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
     for (size_t i = 0; labels && i < classes; i++) {
         const size_t length = strlen(names[i]) + 1;

@@ -96,8 +96,11 @@ static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
         if (i == t->label)
             continue;
         if (!is_number(&t->values[t->n_values], t->fields[i]) || !isfinite(t->values[t->n_values]))
-            return gsi_lines_fail(l, error, GS_EFORMAT, "field %zu is no number: %.40s", i + 1,
-                                  t->fields[i]);
+            return *t->fields[i]
+                       ? gsi_lines_fail(l, error, GS_EFORMAT, "field %zu is no number: %.40s",
+                                        i + 1, t->fields[i])
+                       : gsi_lines_fail(l, error, GS_EFORMAT,
+                                        "field %zu is empty, and must be a number", i + 1);
         t->n_values++;
     }
     const char *class = t->alone ? "" : t->fields[t->label];
@@ -123,7 +126,8 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
         if (!cut(t, &l))
             status = gsi_lines_fail(&l, error, GS_ENOMEM, "there is no memory for its fields");
         else if (t->columns == 0 && t->n < 2 && t->alone != 1)
-            status = gsi_lines_fail(&l, error, GS_EFORMAT, "has one column, and 2 are needed");
+            status = gsi_lines_fail(&l, error, GS_EFORMAT,
+                                    "has one column, and 2 are needed, with commas between them");
         else if (t->columns > 0 || !take_titles(t))
             status = add_row(t, &l, error);
         if (status != GS_OK)

@@ -130,6 +130,8 @@ static gs_status divide(gs_data *data, const gs_data_config *config, gs_error *e
     data->info.classes = bytes ? BYTES : gs_tokenizer_size(data->tokenizer);
     data->info.tokenizer = bytes ? "bytes" : data->tokenizer_text;
     data->info.time = time;
+    if (n == 0)
+        return gsi_fail(error, GS_ESIZE, "%s: is empty, or holds no file that is read", data->name);
     if (n <= time)
         return gsi_fail(error, GS_ESIZE, "%s: has %zu %s of text, and an item of %zu needs %zu",
                         data->name, n, bytes ? "bytes" : "tokens", time, time + 1);

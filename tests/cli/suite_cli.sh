@@ -400,4 +400,39 @@ if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; t
 else
     skip "on a terminal" "there is no program 'script' that makes one"
 fi
+
+# ---- what a new user trips over ----
+
+printf 'a;b;y\n1;2;0\n3;4;1\n' >"$tmp/semi.csv"
+printf 'a,b,y\n1,2,0\n,4,1\n' >"$tmp/gap.csv"
+printf 'a,b,y\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n' >"$tmp/rows.csv"
+mkdir "$tmp/nothing"
+check "a policy is no preset" refuses "'headroom' is a policy and no preset: doc/scaler.md has its parameters" presets headroom
+check "help of a command's command" prints '^usage: gradscale bench gemm' help bench gemm
+check "help of none such" refuses "unknown command 'gem', did you mean 'gradscale bench gemm'?" help bench gem
+check "--config names itself" refuses "--config: $tmp/none: cannot be opened: No such file or directory" train --config "$tmp/none"
+check "a folder for it, too" refuses "--config: $tmp: Is a directory" train --config "$tmp"
+printf 'a text of no great length, again and again; ' >"$tmp/a.txt"
+check "--heads and --width" refuses "--heads 3 cannot share --width 64" train --data "$tmp/a.txt" --context 8 --heads 3 --width 64
+check "--heads and --kv-heads" refuses "--heads 4 cannot share --kv-heads 3" train --data "$tmp/a.txt" --context 8 --kv-heads 3
+check "--warmup and --steps" refuses "--warmup 7 is no less than --steps 5: nothing is left for the schedule cosine" \
+    train --data "$tmp/rows.csv" --steps 5 --warmup 7 --no-save
+[ ! -d /proc/self ] || check "--checkpoint names itself" refuses "--checkpoint: /proc/none: cannot be made: No such file or directory" \
+    train --data "$tmp/rows.csv" --steps 5 --checkpoint /proc/none
+check "a table with semicolons" refuses "--data: $tmp/semi.csv:1: has one column, and 2 are needed, with commas between them" train --data "$tmp/semi.csv"
+check "a field that is empty" refuses "--data: $tmp/gap.csv:3: field 1 is empty, and must be a number" train --data "$tmp/gap.csv"
+check "a folder that is empty" refuses "--data: $tmp/nothing: is empty, or holds no file that is read" train --data "$tmp/nothing"
+check "a batch is no larger than the data" prints '^training   2 steps of [1-4], ' train --data "$tmp/rows.csv" --batch 4000 --steps 2 --dry-run
+check "how many rows validate" grep -qE '^data .* rows? to train on, [1-3] to validate with$' "$tmp/out"
+check "replay asks for --policy" refuses "$tmp/a.txt:1: 'a text of no great length, again and aga' outside a trace: of a log ask with --policy" replay "$tmp/a.txt"
+check "options of --simulate" refuses "--steps, --seeds, --walk and --seed belong to --simulate" replay --policy pytorch --steps 3 "$tmp/a.txt"
+check "rows are told apart in every part of a table" sh -c "COLUMNS=80 '$gs' replay --simulate --steps 100 --seeds 1 --walk 10 |
+    grep -qE '^megatron +0.01 +2\^4  attribute +[0-9.-]+ +'"
+if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
+    silent() { [ -z "$(TERM=xterm script -qec "$1" /dev/null </dev/null)" ]; }
+    check "train -q draws no bar" silent "'$gs' train -q --data '$tmp/rows.csv' --steps 2 --no-save --report '$tmp/q.html'"
+    check "compare -q draws none" silent "'$gs' compare -q --data '$tmp/rows.csv' --steps 2 --runs fp32 --output '$tmp/q'"
+else
+    skip "-q on a terminal" "there is no script(1)"
+fi
 finish

@@ -210,8 +210,8 @@ check "--runs: a mode of others" refuses \
     "run fp32 O2: --mode O2 is mixed precision: it does not go with --precision fp32" $tiny --runs bf16,fp32:O2
 check "--runs: a mode of fp32" refuses \
     "run fp16 O0: --mode O0 is all fp32: it does not go with --precision fp16" $tiny --runs fp32,fp16:O0
-check "--runs: how often" refuses "run fp16 retry:0: --on-overflow: on_overflow=retry:0: on_overflow must be \
-skip, retry:N with N from 1 to 100, or attribute" $tiny --runs fp32,fp16:retry:0
+check "--runs: how often" refuses "run fp16 retry:0: --on-overflow is \
+skip, retry:N with N from 1 to 100, or attribute, not 'retry:0'" $tiny --runs fp32,fp16:retry:0
 check "--set of another policy" refuses "run fp16 headroom: --set: interval is not a key of the policy headroom" \
     $tiny --runs fp16:pytorch,fp16:headroom --set interval=50
 check "--optimizer" refuses \
@@ -219,12 +219,12 @@ check "--optimizer" refuses \
 check "no such data" refuses "--data: $tmp/none: No such file or directory" --data "$tmp/none"
 check "data of another model" refuses "--model gpt learns tokens, and shapes is images with a class a pixel" \
     --model gpt --data shapes
-check "a model that cannot be" refuses "a width of 16 cannot be shared by 3 heads" --model gpt --width 16 --heads 3 \
+check "a model that cannot be" refuses "--heads 3 cannot share --width 16" --model gpt --width 16 --heads 3 \
     --data README.md
 check "--seeds" refuses "--seeds must be from 1 to 1000, not 0" --seeds 0
 check "an option of train alone" refuses \
     "unknown option --checkpoint: gradscale compare --help lists them" --checkpoint x
-check "a config that is not there" refuses "$tmp/none.conf: cannot be opened: No such file or directory" \
+check "a config that is not there" refuses "--config: $tmp/none.conf: cannot be opened: No such file or directory" \
     --config "$tmp/none.conf"
 echo "lr = banana" >"$tmp/bad.conf"
 check "a config that is wrong" refuses "$tmp/bad.conf:1: lr needs a finite number, not 'banana'" \

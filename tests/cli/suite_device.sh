@@ -20,6 +20,7 @@ check "one kind" sh -c "'$gs' device --kind host >'$tmp/out' 2>&1 && [ \$(wc -l 
 check "a kind of which there is none" code 1 "$gs" device --kind cuda --library libno_such.so.1
 check "says why" grep -q '^cuda: libno_such.so.1 cannot be opened' "$tmp/out"
 check "and lists no other" not grep -q '^host' "$tmp/out"
+check "in 80 columns, read by a program, too" sh -c "! '$gs' device | grep '.\\{81\\}'"
 check "in 80 columns" sh -c "! COLUMNS=80 '$gs' device | grep '.\\{81\\}'"
 check "with --test, too" sh -c "'$gs' device | awk '/^(host|opencl) / { print \$1 }' | sort -u | while read -r kind; do
     ! '$gs' device --test --kind \$kind | grep '.\\{81\\}' || exit 1; done"

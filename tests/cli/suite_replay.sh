@@ -59,7 +59,7 @@ trace() { printf 'trace t\npreset %s\n%ssteps %s\nfound %s\nend\n' "$@"; }
 : >"$tmp/bad"
 refused "bad: there is no trace in it" $both
 echo "hello world" >"$tmp/bad"
-refused "bad:1: 'hello world' outside a trace" $both
+refused "bad:1: 'hello world' outside a trace: of a log ask with --policy" $both
 trace pytroch "" 3 3 >"$tmp/bad"
 refused "bad:2: trace t: unknown preset 'pytroch'" $both
 trace pytorch "set groth=2

@@ -101,9 +101,15 @@ check "several seeds" page a1 a2 a3 b1 b2 b3
 check "one line a job, with a band" test "$(grep -c 'class="band s[03]"' "$page")" -ge 4
 lines_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /<path class="line/ { n++ } on && /<details/ { exit } END { print n }' "$page"; }
 check "two jobs, two lines" test "$(lines_of train)$(lines_of valid)" = 22
-check "it says so" has "and over seeds, which the bands span"
+check "it says so, in each chart" test "$(grep -c 'over seeds, which the bands span' "$page")" -ge 3
+check "of steps that are shown one by one" has "Means over seeds, which the bands span."
 check "are judged seed by seed" says "fp16 ended within 1.8% of fp32"
 check "and more than one" not says "With one seed each"
+for seed in 1 2 3; do
+    log e$seed -v name="fp16 seed $seed" -v precision=fp16 -v seed=$seed -v underflow=0.0$seed
+done
+check "underflow of several seeds" page a1 e1 e2 e3
+check "is their mean, in all and by layer" says "fp16 2% of the non-zero gradients underflowed to zero when stored, most of all in fc1.weight (2%) and fc2.weight (1%)"
 for seed in 1 2 3; do # 0.1, 0.2 and 0.3, and four times as much
     log c$seed -v name=dynamic -v precision=fp16 -v scaler=pytorch -v seed=$seed -v loss=0.$seed
     log d$seed -v name=plain -v precision=fp16 -v seed=$seed -v loss=$(awk "BEGIN { print 0.4 * $seed }")
@@ -122,9 +128,16 @@ awk '/"event":"valid"/ { next } /"step":(3[1-9]|40),/ { sub(/"loss":[0-9.e-]*/, 
 check "from some step on" page late
 check "names it" says "fp16 none failed: its loss is not finite at the end, first at step 31"
 log stuck -v name="fp16 static:1e15" -v precision=fp16 -v scaler=static:1e15 -v skip=1
+sed '/"step":[2-4][0-9]*,/s/"found_inf":false/"found_inf":true/; /"layers","step":[2-4]0/s/"flushed":[0-9.]*/"flushed":0/g' "$tmp/none.jsonl" >"$tmp/bad.jsonl"
+check "gradients that are not finite, and applied" page bad
+check "tell nothing of the underflow of a layer" says "most of all in fc1.weight (70%) and fc2.weight (35%)"
+sed '/"exponents","step":40/s/"counts":\[[0-9,]*\]/"counts":[]/' "$tmp/none.jsonl" >"$tmp/bad.jsonl"
+check "a last histogram without a finite value" page bad
+check "leaves the one before it" has "step 30, scale"
 check "nothing was applied" page fp32 stuck
 check "is the headline" says "fp16 static:1e15 failed: all of its 40 steps were skipped, from step 1 on"
 check "and no choice" says "Ruled out by failure: fp16 static:1e15"
+check "not one of them" says "fp16 static:1e15 applied no step."
 sed 's/"underflow":[0-9.e-]*/"underflow":null/' "$tmp/stuck.jsonl" >"$tmp/blind.jsonl"
 check "its underflow" page fp32 none blind
 check "is not known, telemetry or not" says "fp16 static:1e15 not known: no step that it applied has telemetry"
@@ -347,6 +360,14 @@ check "one logged step in ten is no share of all steps" says "skipped 1 of the 3
 check "and asks for no other scale" not says "overflows less often"
 check "the scale alone" foreign scale.jsonl
 check "tells of skips" says "skipped 2 of 5 steps"
+check "several, one without a loss" "$program" report --output "$page" tests/logs/megatron.log tests/logs/lightning.csv tests/logs/deepspeed.log
+check "which is said of that one" says "deepspeed.log tells nothing of its loss."
+check "is not called a loss that is not finite" not says "not finite"
+check "nor a failure" says "by a loss that is not in the log: deepspeed.log"
+check "the others' losses are in the logs" not says "The loss is not in the logs"
+grep -v '"eval_loss"' tests/logs/trainer_state.json >"$tmp/unvalidated.json"
+check "one that was validated, one that was not" "$program" report --output "$page" "$tmp/unvalidated.json" tests/logs/lightning.csv
+check "are compared by the loss that both have" says "Not every run was validated: this goes by the training loss."
 "$program" train --no-save --model fcn --data shapes --layers 1 --filters 2 --batch 2 --steps 8 --valid-items 4 --quiet \
     --csv "$tmp/own.csv" --log "$tmp/own.jsonl"
 skips() { sed -n 's/.*<th scope="row">8<\/th>//p' "$page" | head -n 1; }
@@ -499,4 +520,30 @@ no_room()
     [ $code -eq 1 ] && grep -q 'page.html cannot be written: File too large$' "$tmp/err" && [ -z "$(ls "$tmp/tight")" ]
 }
 check "a file too large" no_room
+
+# ---- what nothing else looks at ----
+log rates -v name=rates -v precision=fp16 -v scaler=pytorch -v scale=16
+awk '{ if (match($0, /^{"step":[0-9]+/)) sub(/"lr":0.1/, "\"lr\":" substr($0, 9, RLENGTH - 8) / 1000); print }' "$tmp/rates.jsonl" >"$tmp/rate.jsonl"
+check "a learning rate that grows" page rate
+check "is drawn step by step" has "step 40: rates 0.04</title>"
+check "on an axis of its own" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<details/ { exit } on' "$page" | grep -c '>0.0[0-4]</text>')" -ge 2
+sed '/"step":[0-9]*[1-9],/s/"lr":[0-9.]*/"lr":null/' "$tmp/rate.jsonl" >"$tmp/sparse.jsonl"
+check "one that is logged now and then" page sparse
+check "is seen all the same" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<path class="line/ { print gsub(/h4/, ""); exit }' "$page")" -eq 4
+log kilo -v name=kilo -v bytes=4000
+check "bytes below a million" page kilo
+check "are kB" has "weights 4 kB. activations 8 kB."
+check "summed" has "<td>12 kB</td>"
+log stuck2 -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v scale=-7 -v skip=1
+check "stuck at a scale that moves" page stuck2
+check "names the lowest" says "the scale fell to 2^-7, and that was not low enough for these gradients"
+log single -v name=single -v precision=fp16 -v scaler=pytorch -v scale=4 -v skip=1 -v steps=1
+check "one step, skipped" page single
+check "was" says "single failed: its 1 step was skipped, from step 1 on"
+awk '/"step":20,/ { gsub(/"verdict":"skip"/, "\"verdict\":\"apply\"") } 1' "$tmp/stuck2.jsonl" >"$tmp/one_of.jsonl"
+check "one of 40 applied" page one_of
+check "was, too" says "fp16 pytorch failed: 1 of its 40 steps was applied, and step 1 was the first to be skipped"
+awk '/"step":[23]0,/ { gsub(/"verdict":"skip"/, "\"verdict\":\"apply\"") } 1' "$tmp/stuck2.jsonl" >"$tmp/one_of.jsonl"
+check "two of 40 applied" page one_of
+check "were" says "fp16 pytorch failed: 2 of its 40 steps were applied"
 finish

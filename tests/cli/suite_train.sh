@@ -166,7 +166,7 @@ check "one filter" refuses "a cnn has 2 to 65536 filters and 2 to 2^24 classes, 
 check "a schedule" refuses "--schedule: schedule=sine: constant, linear, cosine, step and onecycle exist" $mlp --schedule sine
 check "a learning rate" refuses "--lr: lr times weight_decay is 10000: weights would change sign" $mlp --lr 1e6
 check "what to do" refuses \
-    "--on-overflow: on_overflow=panic: on_overflow must be skip, retry:N with N from 1 to 100, or attribute" \
+    "--on-overflow is skip, retry:N with N from 1 to 100, or attribute, not 'panic'" \
     $mlp --on-overflow panic
 check "one file for two" refuses "--log and --csv are the same file" $mlp --log "$tmp/x" --csv "$tmp/x"
 check "one file, two names" refuses "--log and --csv are the same file" $mlp --log "$tmp/./x" --csv "$tmp/x"
@@ -260,9 +260,9 @@ check "a NUL" bad 'seed = 1\000\n' "conf:1: byte 0x00 in it: this is not a text 
 long=$(awk 'BEGIN { for (i = 0; i < 5000; i++) printf "a" }')
 check "a long value" bad "name = $long\n" "conf:1: the value of name is longer than 4095 bytes"
 head -c 1100000 /dev/zero | tr '\0' '#' >"$tmp/conf"
-check "a large file" refuses "conf: larger than 1048576 bytes: this is no config file" --config "$tmp/conf"
-check "no file" refuses "none: cannot be opened: No such file or directory" --config "$tmp/none"
-check "a folder" refuses "a: Is a directory" --config "$tmp/a"
+check "a large file" refuses "--config: conf: larger than 1048576 bytes: this is no config file" --config "$tmp/conf"
+check "no file" refuses "--config: none: cannot be opened: No such file or directory" --config "$tmp/none"
+check "a folder" refuses "--config: a: Is a directory" --config "$tmp/a"
 printf '\357\273\277steps = 7\r\n\tseed=3 # x\nname = "q\\"\\\\n#"\n\nset = eps=1e-5\ndata = %s' "$images" >"$tmp/conf"
 "$gs" train --config "$tmp/conf" --seed 4 --set eps=1e-4 --print-config >"$tmp/printed"
 check "the command line wins" grep -qx 'seed = 4' "$tmp/printed"

@@ -114,14 +114,22 @@ END
 }
 check "a stop" stops
 check "greedy" sh -c "'$gs' generate '$tmp/gpt' --temperature 0 --tokens 20 --no-prompt --stats 2>'$tmp/err' |
-    cmp - /dev/null; grep -q 'tokens/s' '$tmp/err'"
+    cmp - /dev/null; grep -q 'tokens/s' '$tmp/err' && ! grep '.\\{81\\}' '$tmp/err'"
 check "a prompt of a file" sh -c "printf 'int ' | '$gs' generate '$tmp/gpt' --prompt-file - --tokens 200 --seed 3 | cmp - '$tmp/first'"
 check "no model of text" says 2 "cnn/best.safetensors: cnn is no model of text" generate "$tmp/cnn"
+check "a prompt that is not there" says 2 "--prompt-file: none cannot be opened: No such file or directory" \
+    generate "$tmp/gpt" --prompt-file "$tmp/none"
 check "a prompt without an end" says 2 "/dev/zero is longer than 67108864 bytes, the most that is read as one text" \
     generate "$tmp/gpt" --prompt-file /dev/zero
 check "an empty stop" says 2 "--stop needs a value (TEXT), not an empty one" generate "$tmp/gpt" --stop ''
 
 # ---- export, and back in ----
+told() { "$gs" export "$@" >"$tmp/out" 2>"$tmp/err" && cat "$tmp/out" && [ ! -s "$tmp/err" ]; }
+check "export tells" told "$tmp/mlp" "$tmp/told.onnx"
+check "what it wrote, and how large" grep -qxE "saved      $tmp/told.onnx, [0-9.]+ kB" "$tmp/out"
+check "of a folder, too" told "$tmp/mlp" "$tmp/told"
+check "each file" test "$(sed 's/, [0-9.]* kB$//; s/.*\///' "$tmp/out" | tr '\n' ' ')" = "model.safetensors config.json "
+check "nothing with -q" sh -c "'$gs' export -q '$tmp/mlp' '$tmp/told.safetensors' 2>&1 | cmp - /dev/null"
 no_pickle() { ! "$gs" export "$tmp/mlp" "$tmp/out.pt" 2>"$tmp/err" && grep -q 'out.pt: pickles of PyTorch are not written' "$tmp/err" && [ ! -e "$tmp/out.pt" ]; }
 check "a name of PyTorch's is no folder" no_pickle
 
@@ -171,7 +179,7 @@ check "--init of another size" says 2 \
 check "--init of llama, of another size" says 2 \
     "llama-out/model.safetensors: its tensor model.layers.0.self_attn.k_proj.weight is [16 32], and the model's [8 32]" \
     train $llama --kv-heads 1 --context 64 --data "$tmp/text" $small --init "$tmp/llama-out/model.safetensors"
-check "heads that do not share" says 2 "4 heads cannot share 3 heads of keys and values" \
+check "heads that do not share" says 2 "--heads 4 cannot share --kv-heads 3" \
     train $llama --kv-heads 3 --context 64 --data "$tmp/text" $small
 check "heads that do not turn" says 2 "rotary positions need heads of an even number of columns, not 5" \
     train $llama --width 20 --context 64 --data "$tmp/text" $small

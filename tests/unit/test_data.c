@@ -435,7 +435,7 @@ static void test_text(void)
 
     make_folder("bare");
     refused(&(gs_data_config){.size = sizeof(gs_data_config), .name = in_folder("bare")}, GS_ESIZE,
-            "bare: has 0 bytes of text");
+            "bare: is empty, or holds no file");
     /* what is not text is not learnt as text, whatever its name */
     static const struct {
         const char *name, *bytes;
