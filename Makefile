@@ -107,7 +107,7 @@ SUITES  := $(addprefix $(BUILD)/tests/,$(basename $(notdir \
              $(shell grep -lwE '^(int main|TESTS)' $(wildcard tests/unit/*.c tests/check/*.c) /dev/null))))
 ifeq ($(SAN),thread) # the others have one thread, and it is slow
 SUITES  := $(filter-out $(addprefix %/,checkkern checkrows checkoptim test_num test_halves test_math \
-             test_rows),$(SUITES))
+             test_rows test_device_cuda),$(SUITES))
 endif
 SCRIPTS := $(wildcard tests/*/suite_*.sh)
 # What make test-arm runs: all that speaks of numbers.
