@@ -3,16 +3,20 @@
 #include "gradscale/io.h"
 #include "gradscale/trace.h"
 #include "io/append.h"
+#include "io/folder.h"
 #include "io/idx.h"
 #include "io/image.h"
 #include "io/json.h"
 #include "io/lines.h"
+#include "io/tfevents.h"
+#include "io/tokens.h"
 #include "io/write.h"
 
 #include "data_files.h"
 #include "io_files.h"
 #include "memory.h"
 
+#include <math.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -358,6 +362,54 @@ static void test_types(void)
     CHECK(heap.bytes == 0);
 }
 
+static void test_idx_header(void)
+{
+    bytes b = {.n = 0};
+    gsi_heap heap;
+    gs_error error = {0};
+    gsi_idx idx;
+    gsi_heap_init(&heap, NULL);
+    for (int rank = 2; rank <= 4; rank += 2) { /* elements that 64 bits can count, and not */
+        b.n = 0;
+        add_big(&b, 0x0E00u | (unsigned)rank, 4); /* f64 */
+        for (int i = 0; i < rank; i++)
+            add_big(&b, 0xFFFFFFFF, 4);
+        write_file("idx", b.data, b.n);
+        CHECK(gsi_idx_read(&idx, in_folder("idx"), &heap, &error) == GS_EFORMAT);
+        CHECK_MSG(strstr(error.text, "its header announces more than any file can hold"), "%s",
+                  error.text);
+    }
+    CHECK(heap.bytes == 0);
+    empty_folder();
+}
+
+/* Without a header they are known by their names alone: these, and no others. */
+static void test_bare_tokens(void)
+{
+    static const struct {
+        const char *name, *data;
+        size_t n;
+        int tokens; /* -1: it is refused */
+    } files[] = {{"train.bin", "\1\0\2\0\3\0", 6, 3},
+                 {"val.bin", "\1\0", 2, 1},
+                 {"train.bin", "\1\0\2", 3, -1},
+                 {"xtrain.bin", "\1\0\2\0", 4, -1},
+                 {"n.bin", "\1\0\2\0", 4, -1},
+                 {"val.bin", "\x88\xD8\x34\x01", 4, -1},  /* llm.c's magic, and no more */
+                 {"val.bin", "\xA1\xD9\x34\x01", 4, -1}}; /* that of wide tokens */
+    for (size_t i = 0; i < GSI_COUNT(files); i++) {
+        gsi_tokens t = {0};
+        gs_error error = {0};
+        write_file(files[i].name, files[i].data, files[i].n);
+        const gs_status status = gsi_tokens_open(&t, in_folder(files[i].name), &error);
+        CHECK_MSG((status == GS_OK ? (int)t.count : -1) == files[i].tokens, "%zu: %s", i,
+                  error.text);
+        if (status == GS_OK)
+            gsi_tokens_close(&t);
+    }
+    empty_folder();
+}
+
 /* ---- images ---- */
 
 /* The sizes of a JPEG are two big-endian numbers behind its marker. */
@@ -421,6 +473,39 @@ static void test_append(void)
     signal(SIGXFSZ, SIG_DFL);
     CHECK(status == GS_EIO && strstr(error.text, "writing failed") && log.fd < 0);
     CHECK(stat(in_folder("log"), &about) == 0 && about.st_size == 6);
+    empty_folder();
+}
+
+/* What TensorBoard cannot show is passed over. */
+static void test_events(void)
+{
+    static char path[5000];
+    const char tag[] = "a tag that is longer than the forty-eight bytes of one";
+    const gsi_scalar none[] = {{"x", (double)NAN}, {tag, 1}}, some[] = {{"x", 1}, {"y", INFINITY}};
+    gsi_append log;
+    gs_error error = {0};
+    struct stat before, after;
+    CHECK(gsi_tfevents_open(&log, in_folder("events"), &error) == GS_OK);
+    CHECK(fstat(log.fd, &before) == 0);
+    CHECK(gsi_tfevents_scalars(&log, 1, none, 2, &error) == GS_OK);
+    CHECK(fstat(log.fd, &after) == 0 && after.st_size == before.st_size);
+    CHECK(gsi_tfevents_scalars(&log, 1, some, 2, &error) == GS_OK);
+    CHECK(fstat(log.fd, &after) == 0 && after.st_size > before.st_size);
+    gsi_append_close(&log);
+    CHECK(gsi_tfevents_scalars(&log, 1, some, 2, &error) == GS_OK);
+    size_t n = (size_t)snprintf(path, sizeof path, "%s", in_folder("events"));
+    while (n + 2 < 4080) /* a folder that is there, by a name that leaves no room for a file's */
+        n += (size_t)snprintf(path + n, sizeof path - n, "/.");
+    CHECK(gsi_tfevents_open(&log, path, &error) == GS_ESIZE && log.fd < 0);
+    CHECK(strstr(error.text, "the path is too long"));
+    gsi_heap heap;
+    gsi_heap_init(&heap, NULL);
+    gsi_paths paths = {.heap = &heap};
+    snprintf(path, sizeof path, "%s/", in_folder("events"));
+    CHECK(gsi_paths_walk(&paths, path, &error) == GS_OK && paths.n == 1);
+    CHECK(!strstr(paths.list[0], "//"));
+    gsi_paths_free(&paths);
+    CHECK(heap.bytes == 0);
     empty_folder();
 }
 
@@ -531,5 +616,6 @@ TESTS({"json", test_json}, {"json_memory", test_json_memory},
       {"safetensors_memory", test_safetensors_memory},
       {"safetensors_corners", test_safetensors_corners}, {"long_lines", test_long_lines},
       {"odd_lines", test_odd_lines}, {"traces", test_traces}, {"types", test_types},
+      {"idx_header", test_idx_header}, {"bare_tokens", test_bare_tokens}, {"events", test_events},
       {"image_sizes", test_image_sizes}, {"append", test_append}, {"temporaries", test_temporaries},
       {"long_paths", test_long_paths}, {"names_of_tensors", test_names_of_tensors})
