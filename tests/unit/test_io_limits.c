@@ -279,7 +279,7 @@ static int compared(const char *text)
 }
 
 #define TRACE  "trace t\npreset pytorch\n"
-#define RAISES "trace t\npreset deepspeed-0.17.0\nset init=4 lowest=1\n"
+#define RAISES "trace t\npreset deepspeed-0.17.0\nsteps 18\nfound 0 18\n" /* in step 17 */
 static void test_traces(void)
 {
     static const struct {
@@ -290,7 +290,13 @@ static void test_traces(void)
                   {-1, TRACE "steps 3\nfound 1 1 1\nscale stars:0x1p+16\nend\n"},
                   {-1, TRACE "steps 3\nfound 1 1 1\nscale\nend\n"},
                   {-1, TRACE "steps 3\nfound 1 1 1\nscale 1:0x1p+15\nend\n"},
-                  {0, TRACE "steps 3\nfound 1 1 1\nscale start:0x1p+16 start:0x1p+16\nend\n"}};
+                  {0, TRACE "steps 3\nfound 1 1 1\nscale start:0x1p+16 start:0x1p+16\nend\n"},
+                  {1, RAISES "error 17\nend\n"},
+                  {0, RAISES "error 16\nend\n"},
+                  {0, RAISES "error 99\nend\n"},
+                  {0, RAISES "error 17 99\nend\n"},
+                  {-1, RAISES "error 17 17\nend\n"},
+                  {-1, RAISES "error 17 x\nend\n"}};
     for (size_t i = 0; i < GSI_COUNT(traces); i++)
         CHECK_MSG(compared(traces[i].text) == traces[i].is, "%s", traces[i].text);
     gs_trace_file *f;
@@ -481,7 +487,8 @@ static void test_events(void)
 {
     static char path[5000];
     const char tag[] = "a tag that is longer than the forty-eight bytes of one";
-    const gsi_scalar none[] = {{"x", (double)NAN}, {tag, 1}}, some[] = {{"x", 1}, {"y", INFINITY}};
+    const gsi_scalar none[] = {{"x", (double)NAN}, {tag, 1}},
+                     some[] = {{"x", 1}, {"y", (double)INFINITY}};
     gsi_append log;
     gs_error error = {0};
     struct stat before, after;
@@ -501,8 +508,7 @@ static void test_events(void)
     gsi_heap heap;
     gsi_heap_init(&heap, NULL);
     gsi_paths paths = {.heap = &heap};
-    snprintf(path, sizeof path, "%s/", in_folder("events"));
-    CHECK(gsi_paths_walk(&paths, path, &error) == GS_OK && paths.n == 1);
+    CHECK(gsi_paths_walk(&paths, in_folder("events/"), &error) == GS_OK && paths.n == 1);
     CHECK(!strstr(paths.list[0], "//"));
     gsi_paths_free(&paths);
     CHECK(heap.bytes == 0);
