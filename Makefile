@@ -246,12 +246,13 @@ $(BUILD)/tests/accepts: $(BUILD)/obj/tests/fuzz/accepts.o $(LINK)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
 # Fuzz targets: with clang and SAN=fuzzer-no-link,... alone, as `make fuzz` has it. Those of the program have all of it
-# but its main.
+# but its main; the others have not, since libFuzzer looks at every counter after every input.
 FUZZ := $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.c)))
 $(BUILD)/obj/tests/fuzz/%.o: INCLUDE = -Isrc -I.
 # Inputs are kept for what they reach in the product, not in the target.
 $(BUILD)/obj/tests/fuzz/fuzz_%.o: ALLFLAGS += -fno-sanitize=fuzzer-no-link
-$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(filter-out %/core/main.o,$(call obj,$(CLI))) $(LINK)
+$(addprefix $(BUILD)/fuzz/fuzz_,config report): $(filter-out %/core/main.o,$(call obj,$(CLI)))
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LINK)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -ldl
 
