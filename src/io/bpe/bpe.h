@@ -66,7 +66,7 @@ struct gs_tokenizer {
     gsi_cached *cache; /* [cache_lines] */
     size_t cache_lines;
     size_t encoded; /* bytes so far, counted up to the most lines that there can be */
-    void *work; /* of merge.c */
+    void *work;     /* of merge.c */
     size_t work_room;
 };
 
