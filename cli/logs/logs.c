@@ -21,8 +21,9 @@ static char *start_of(const char *path)
     FILE *f = fopen(path, "rb");
     if (!f)
         return NULL;
-    char *start = cli_resize(NULL, START + 1);
-    const size_t n = fread(start, 1, START, f);
+    const size_t room = about.st_size < START ? (size_t)about.st_size : START;
+    char *start = cli_resize(NULL, room + 1);
+    const size_t n = fread(start, 1, room, f);
     fclose(f);
     start[n] = 0;
     if (n == 0 || strlen(start) != n) { /* text has no 0 */

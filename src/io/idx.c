@@ -221,7 +221,7 @@ gs_status gsi_idx_new(gsi_idx *idx, const char *path, const char *type, int rank
         idx->shape[i] = shape[i];
         fits = fits && gsi_mul_size(&idx->count, idx->count, shape[i]);
     }
-    if (idx->count == 0)
+    if (fits && idx->count == 0)
         return gsi_fail(error, GS_ESIZE, "%s: is empty: one of its dimensions is 0", idx->path);
     if (fits && gsi_mul_size(&bytes, idx->count, idx->type->item))
         idx->data = gsi_new(heap, bytes);

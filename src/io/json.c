@@ -2,6 +2,7 @@
 
 #include "io/io.h"
 
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -114,13 +115,13 @@ size_t gsi_json_string(char *out, const gsi_json *j)
     const char *p = j->text + j->begin, *const end = p + j->size;
     size_t n = 0;
     while (p < end) {
-        uint32_t code;
-        const size_t escape = *p == '\\' ? escape_at(p, (size_t)(end - p), &code) : 0;
-        if (escape > 0)
-            n += put_utf8(out + n, code);
-        else
-            out[n++] = *p;
-        p += escape > 0 ? escape : 1;
+        uint32_t code = 0;
+        if (*p != '\\') {
+            out[n++] = *p++;
+            continue;
+        }
+        p += escape_at(p, (size_t)(end - p), &code); /* it was read before: it is one */
+        n += put_utf8(out + n, code);
     }
     out[n] = 0;
     return n;
@@ -140,9 +141,9 @@ static double to_double(const gsi_json *j)
 {
     const char *point = localeconv()->decimal_point, *const text = j->text + j->begin;
     const size_t width = strlen(point);
-    char copy[LONGEST + 16];
+    char copy[LONGEST + MB_LEN_MAX]; /* a number has one point at most */
     size_t n = 0;
-    for (size_t i = 0; i < j->size && n + width < sizeof copy; i++) {
+    for (size_t i = 0; i < j->size; i++) {
         if (text[i] == '.') {
             memcpy(copy + n, point, width);
             n += width;

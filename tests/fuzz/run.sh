@@ -1,5 +1,6 @@
 #!/bin/sh
 # run.sh FOLDER SECONDS TARGET...: each program of FOLDER/TARGET so long; a line each, then the counts.
+# LENGTH=512: of inputs, at most. Short ones are many more a second.
 . tests/support/counts.sh
 build=$1 seconds=$2
 shift 2
@@ -22,7 +23,7 @@ for target; do
     [ $name != checkpoint ] || FUZZ_CORPUS="$corpus/fits" "$build/fuzz/$target" -runs=1 >/dev/null 2>&1
     kept=tests/fuzz/corpus/$name
     [ -d "$kept" ] || kept=
-    if "$build/fuzz/$target" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
+    if "$build/fuzz/$target" -max_total_time="$seconds" -max_len="${LENGTH:-8192}" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
         -artifact_prefix="$found/" "$corpus" $kept $seeds >"$found/log" 2>&1; then
         passed=$((passed + 1))
         echo "$target: $(sed -n 's/^stat::number_of_executed_units: //p' "$found/log") inputs," \

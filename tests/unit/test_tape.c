@@ -123,7 +123,7 @@ static void test_exponents(void)
 static void test_configure(void)
 {
     fixture f;
-    float data[N] = {0}, grad[N], c[N] = {0};
+    float data[N] = {0}, grad[N] = {0}, c[N] = {0};
     const gs_weight w = {"w", 1, N, data, GS_F32, NULL, GS_F16, grad, GS_F32, 0};
     gs_tape_config config = {.size = sizeof config, .mode = GS_O2, .half = GS_F16};
     size_t n;

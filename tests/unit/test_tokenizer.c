@@ -242,6 +242,48 @@ static void test_room(void)
     gs_tokenizer_free(NULL);
 }
 
+/* The words remembered grow with what is tokenized: a short text takes little memory, a growth that
+ * fails is no error, and no size of the table changes a token. */
+static void test_remembered(void)
+{
+    enum { TEXTS = 300, LENGTH = 240, EARLY = 40 };
+    books b = {0}, none = {0};
+    const gs_alloc hook = books_hook(&b), failing = books_hook(&none);
+    gs_tokenizer *t, *poor, *fresh = opened(FOLDER "plain");
+    gs_error error = {0};
+    int32_t ids[LENGTH], expected[LENGTH];
+    char text[LENGTH];
+    size_t n, m;
+    CHECK(gs_tokenizer_open(&t, FOLDER "plain", &hook, &error) == GS_OK);
+    CHECK(gs_tokenizer_open(&poor, FOLDER "plain", &failing, &error) == GS_OK);
+    size_t before = b.bytes;
+    CHECK(gs_tokenizer_encode(ids, LENGTH, &n, t, "the cat", 7, &error) == GS_OK);
+    CHECK(b.bytes - before < 8192);
+    CHECK(gs_tokenizer_encode(ids, LENGTH, &n, poor, "the cat", 7, &error) == GS_OK);
+    none.fail_from = none.calls + 1;
+    for (unsigned i = 0; i < TEXTS; i++) {
+        for (size_t k = 0; k < LENGTH; k++) /* words that come again, sooner or later */
+            text[k] = k % 6 == 5 ? ' ' : (char)('a' + (i % EARLY * 7 + k * k) % 26);
+        CHECK(gs_tokenizer_encode(expected, LENGTH, &m, fresh, text, LENGTH, &error) == GS_OK);
+        CHECK(gs_tokenizer_encode(ids, LENGTH, &n, t, text, LENGTH, &error) == GS_OK);
+        CHECK(n == m && memcmp(ids, expected, n * sizeof *ids) == 0);
+        CHECK(gs_tokenizer_encode(ids, LENGTH, &n, poor, text, LENGTH, &error) == GS_OK);
+        CHECK(n == m && memcmp(ids, expected, n * sizeof *ids) == 0);
+        if (i % EARLY == 0) { /* one that remembers nothing */
+            gs_tokenizer_free(fresh);
+            fresh = opened(FOLDER "plain");
+        }
+    }
+    before = b.bytes;
+    for (unsigned i = 0; i < TEXTS; i++)
+        CHECK(gs_tokenizer_encode(ids, LENGTH, &n, t, text, LENGTH, &error) == GS_OK);
+    CHECK(b.bytes == before && b.bytes < (3u << 20)); /* and no further */
+    gs_tokenizer_free(t);
+    gs_tokenizer_free(poor);
+    gs_tokenizer_free(fresh);
+    CHECK(b.blocks == 0 && none.blocks == 0 && !b.wrong && !none.wrong);
+}
+
 /* ---- training ---- */
 
 static void test_train(void)
@@ -281,6 +323,11 @@ static void test_train(void)
 
 #define HEAD  "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
 #define MODEL HEAD "\"model\":{\"type\":\"BPE\","
+#define ADDED(list, wrong, status)                                                              \
+    {                                                                                           \
+        HEAD "\"added_tokens\":" list ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", wrong, \
+            status                                                                              \
+    }
 
 static const struct {
     const char *text, *wrong;
@@ -350,6 +397,42 @@ static const struct {
     {HEAD "\"added_tokens\":[{\"id\":1,\"content\":\"\"}],"
           "\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
      "added token 1 has no legal id and content", GS_EFORMAT},
+    ADDED("[7]", "added token 1 has no legal id and content", GS_EFORMAT),
+    ADDED("[{\"id\":1}]", "added token 1 has no legal id and content", GS_EFORMAT),
+    ADDED("[{\"content\":\"x\"}]", "added token 1 has no legal id and content", GS_EFORMAT),
+    ADDED("[{\"id\":\"1\",\"content\":\"x\"}]", "added token 1 has no legal", GS_EFORMAT),
+    ADDED("[{\"id\":1,\"content\":2}]", "added token 1 has no legal id", GS_EFORMAT),
+    ADDED("[{\"id\":-1,\"content\":\"x\"}]", "added token 1 has no legal id", GS_EFORMAT),
+    ADDED("[{\"id\":1e9,\"content\":\"x\"}]", "added token 1 has no legal id", GS_EFORMAT),
+    ADDED("[{\"id\":1.5,\"content\":\"x\"}]", "added token 1 has no legal id", GS_EFORMAT),
+    {MODEL "\"vocab\":{\"a\":0},\"merges\":{}}}", "has no list of merges", GS_EFORMAT},
+    {MODEL "\"merges\":[]}}", "has no vocabulary", GS_EFORMAT},
+    {MODEL "\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\",\"a\"]]}}", "merge 1 is not two tokens",
+     GS_EFORMAT},
+    {MODEL "\"vocab\":{\"a\":0},\"merges\":[[1,\"a\"]]}}", "merge 1 is not two tokens", GS_EFORMAT},
+    {MODEL "\"vocab\":{\"a\":0},\"merges\":[[\"a\",1]]}}", "merge 1 is not two tokens", GS_EFORMAT},
+    {MODEL "\"vocab\":{\"a\":0},\"merges\":[\"b a\"]}}", "merge 1 is of b, which is no token",
+     GS_ENAME},
+    {MODEL "\"vocab\":{\"a\":0,\"~ ~\":1},\"merges\":[[\"~ ~\",\"a\"]]}}",
+     "merge 1, ~ ~ a, makes no token", GS_ENAME}, /* not of the alphabet of bytes */
+    {MODEL "\"vocab\":{\"a\":0,\"~ ~\":1},\"merges\":[[\"a\",\"~ ~\"]]}}",
+     "merge 1, a ~ ~, makes no token", GS_ENAME},
+    {MODEL "\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "its model asks for end_of_word_suffix", GS_EVERSION},
+    {MODEL "\"dropout\":[],\"vocab\":{\"a\":0},\"merges\":[]}}", "its model asks for dropout",
+     GS_EVERSION},
+    {"{\"model\":7}", "has no model: it is no tokenizer.json", GS_EFORMAT},
+    {"{\"model\":{\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":7}}",
+     "has a pre_tokenizer, which is not read", GS_EVERSION},
+};
+
+/* What is said where nothing is meant, is no reason to refuse. */
+static const char *const taken[] = {
+    MODEL "\"dropout\":0,\"vocab\":{\"a\":0},\"merges\":[]}}",
+    MODEL "\"end_of_word_suffix\":\"\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+    MODEL "\"byte_fallback\":false,\"dropout\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
+    HEAD "\"model\":{\"type\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
+    HEAD "\"added_tokens\":null,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
 };
 
 static void test_lies(void)
@@ -361,6 +444,14 @@ static void test_lies(void)
             gs_tokenizer_read(&t, lies[i].text, strlen(lies[i].text), NULL, &error);
         CHECK_MSG(status == lies[i].status && strstr(error.text, lies[i].wrong) && !t, "%s: %d, %s",
                   lies[i].text, (int)status, error.text);
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        gs_tokenizer *t = NULL;
+        gs_error error = {0};
+        CHECK_MSG(gs_tokenizer_read(&t, taken[i], strlen(taken[i]), NULL, &error) == GS_OK &&
+                      gs_tokenizer_size(t) == 1 && gs_tokenizer_end(t) == GSI_NO_TOKEN,
+                  "%s: %s", taken[i], error.text);
+        gs_tokenizer_free(t);
     }
 }
 
@@ -419,5 +510,6 @@ static void test_memory(void)
 
 TESTS({"vectors", test_vectors}, {"classes", test_classes}, {"text", test_text},
       {"files", test_files}, {"any_bytes", test_any_bytes}, {"long_words", test_long_words},
-      {"room", test_room}, {"train", test_train}, {"lies", test_lies},
-      {"missing_byte", test_missing_byte}, {"no_files", test_no_files}, {"memory", test_memory})
+      {"room", test_room}, {"remembered", test_remembered}, {"train", test_train},
+      {"lies", test_lies}, {"missing_byte", test_missing_byte}, {"no_files", test_no_files},
+      {"memory", test_memory})

@@ -63,8 +63,10 @@ struct gs_tokenizer {
     uint32_t added_from[2][257]; /* by normalized, byte: added[from[b]] up to added[from[b + 1]] */
     bool prefix_space;           /* before each text between added tokens, unless it has one */
 
-    gsi_cached *cache;
-    void *work; /* of merge.c */
+    gsi_cached *cache; /* [cache_lines] */
+    size_t cache_lines;
+    size_t encoded; /* bytes so far, counted up to the most lines that there can be */
+    void *work;     /* of merge.c */
     size_t work_room;
 };
 

@@ -1,10 +1,11 @@
 /* Text into tokens: added tokens first, then words. Short words are remembered, because text
- * repeats them: a table of lines of 64 bytes, one word per place, the newest wins. */
+ * repeats them: a table of lines of 64 bytes, one word per place, the newest wins. It grows with
+ * what has been tokenized, so that a prompt does not pay for the table of a book. */
 #include "io/bpe/bpe.h"
 
 #include <string.h>
 
-enum { KEY = 22, IDS = 10, LINES = 1 << 15 };
+enum { KEY = 22, IDS = 10, FEWEST_LINES = 1 << 6, LINES = 1 << 15 };
 
 struct gsi_cached {
     uint8_t length, n; /* length 0: empty */
@@ -34,7 +35,26 @@ static void put(output *out, const int32_t *ids, size_t n)
 /* n is 1 to KEY. */
 static gsi_cached *line_of(const gs_tokenizer *t, const uint8_t *p, size_t n)
 {
-    return &t->cache[gsi_bytes_hash((const char *)p, n) >> 40 & (LINES - 1)];
+    return &t->cache[gsi_bytes_hash((const char *)p, n) >> 40 & (t->cache_lines - 1)];
+}
+
+/* As many lines as bytes have been tokenized; an old table that is too small is forgotten. */
+static bool reserve_lines(gs_tokenizer *t, size_t length)
+{
+    t->encoded += gsi_min_size(length, LINES - t->encoded);
+    if (t->cache && t->cache_lines >= t->encoded)
+        return true;
+    size_t lines = FEWEST_LINES;
+    while (lines < t->encoded)
+        lines *= 2;
+    gsi_cached *cache = gsi_new(&t->heap, lines * sizeof *cache);
+    if (!cache)
+        return t->cache != NULL;
+    memset(cache, 0, lines * sizeof *cache);
+    gsi_free(&t->heap, t->cache);
+    t->cache = cache;
+    t->cache_lines = lines;
+    return true;
 }
 
 static gs_status no_byte(const output *out, uint8_t byte)
@@ -149,12 +169,8 @@ gs_status gs_tokenizer_encode(int32_t *ids, size_t room, size_t *n, gs_tokenizer
     if (length > INT32_MAX)
         return gsi_fail(error, GS_ESIZE, "a text of %zu bytes: at most %d are tokenized at a time",
                         length, INT32_MAX);
-    if (!t->cache) {
-        t->cache = gsi_new(&t->heap, LINES * sizeof *t->cache);
-        if (!t->cache)
-            return gsi_fail(error, GS_ENOMEM, "no memory to tokenize");
-        memset(t->cache, 0, LINES * sizeof *t->cache);
-    }
+    if (!reserve_lines(t, length))
+        return gsi_fail(error, GS_ENOMEM, "no memory to tokenize");
     output out = {.t = t, .ids = ids, .room = room, .error = error};
     const uint8_t *p = (const uint8_t *)text;
     const gs_status status =

@@ -2,18 +2,18 @@
 #include "io/bpe/bpe.h"
 #include "io/line.h"
 
-/* In the alphabet of files, escaped for JSON or as it is. */
+/* One that is not raw, in the alphabet of files, escaped for JSON or as it is. */
 static void put_token(gsi_line *line, const gs_tokenizer *t, uint32_t id, bool json)
 {
     const gsi_token *x = &t->tokens[id];
     const char *bytes = t->bytes + x->at;
     for (size_t i = 0; i < x->length; i++) {
-        const uint32_t code = x->raw ? (uint8_t)bytes[i] : gsi_char_of_byte((uint8_t)bytes[i]);
+        const uint32_t code = gsi_char_of_byte((uint8_t)bytes[i]);
         char out[4] = {0};
         size_t n = 0;
         if (json && (code == '"' || code == '\\'))
             out[n++] = '\\';
-        if (code < 0x80 || x->raw) {
+        if (code < 0x80) {
             out[n] = (char)code;
         } else {
             out[n++] = (char)(0xC0 | code >> 6);
