@@ -112,10 +112,9 @@ endif
 SCRIPTS := $(wildcard tests/*/suite_*.sh)
 # MSan has to see every write: not the suites whose bytes come from zlib, libpng, libjpeg or jansson, by system calls past
 # libc (faults.h), or from another compiler's code. VCVTPS2PH it takes to read lanes that a mask leaves out: test_gemm.
-# doc/security.md has what it says of test_ranks.
 ifeq ($(SAN),memory)
 SUITES  := $(filter-out $(addprefix %/test_,data images io io_corners io_faults io_limits json_read loader log \
-             gemm ranks ptx device device_cuda device_opencl),$(SUITES))
+             gemm ptx device device_cuda device_opencl),$(SUITES))
 SCRIPTS :=
 endif
 # What make test-arm runs: all that speaks of numbers.

@@ -114,6 +114,8 @@ gs_status gsi_image_gather(gsi_image *image, gs_trainer *t, gs_status mine, bool
     if (bytes == 0) /* not sharded */
         return mine;
     image->block = keep && mine == GS_OK ? gsi_new(image->heap, bytes) : NULL;
+    if (image->block) /* what lies between weights is sent as well, and becomes others' gradients */
+        memset(image->block, 0, bytes);
     const gs_status status = gsi_unsharded_allgather(t, &u, image->block);
     if (mine != GS_OK)
         return mine;
