@@ -81,9 +81,11 @@ static double if_halved(const gs_scaler *s)
     float next = as_noted(2 * gsi_half_max(s) / s->machine.scale);
     for (; falls < kept && fell_to(s, falls, next); falls++)
         next = noted(s, falls);
-    return falls == 0                        ? s->machine.scale
-           : falls == kept && s->seen > kept ? s->params.init / exp2(s->seen)
-                                             : scale_of(s, falls - 1) / exp2(falls);
+    if (falls == 0)
+        return s->machine.scale;
+    if (falls < kept || s->seen == kept)
+        return scale_of(s, falls - 1) / exp2(falls);
+    return fmax(s->params.init / exp2(s->seen), s->machine.scale);
 }
 
 /* A clean step that told no amax. */

@@ -193,6 +193,16 @@ static void test_headroom_by_flags(void)
     CHECK(gs_scaler_scale(&s) == 0x1p+9);
     gs_scaler_update(&s, 1);
     CHECK(gs_scaler_scale(&s) == 0x1p+2);
+    /* more overflows than the history holds, after amax values: where it is, not lower */
+    gs_scaler_init(&s, "headroom", NULL);
+    CHECK(gs_scaler_set(&s, "margin=0", NULL) == GS_OK);
+    for (int i = 0; i < 100; i++)
+        gs_scaler_update_with(&s, &(gs_finding){.amax = 0x1p-10});
+    for (int i = 0; i < 20; i++)
+        gs_scaler_update(&s, 1);
+    const double fallen = gs_scaler_scale(&s);
+    gs_scaler_update(&s, 0);
+    CHECK(fallen > 0x1p-20 && gs_scaler_scale(&s) == fallen);
 }
 
 TESTS({"headroom_by_flags", test_headroom_by_flags}, {"nvcaffe", test_nvcaffe},
