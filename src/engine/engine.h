@@ -68,7 +68,7 @@ struct gs_tape {
     const gs_weight *fixed; /* [fixed_count]: weights that stay as they are */
     size_t fixed_count;
     struct gsi_fixed *forms; /* [fixed_count], see fixed.c; NULL: none yet */
-    bool turns;              /* products of one row turn them: it pays where there are many */
+    bool panels;             /* products of one row keep them so: it pays where there are many */
     gsi_where where;
     gsi_arena arena, segment; /* the step's, and that of the segment that is being run */
     gsi_op *last;
@@ -199,8 +199,8 @@ void gsi_quantized_product(gs_tape *t, const gsi_quantized *q, const gs_gemm *g)
 
 /* So these do until this is called again: other forms of them are made once. */
 void gsi_tape_fix(gs_tape *t, const gs_weight *weights, size_t n);
-/* w [n, k], which shows `weight`, as [k, n]; NULL: it is not turned. */
-const void *gsi_turned(gs_tape *t, const gs_weight *weight, const gs_value *w);
+/* w [n, k], which shows `weight`, in panels for gsi_gemm_panels; NULL: it is not kept so. */
+const void *gsi_fixed_panels(gs_tape *t, const gs_weight *weight, const gs_value *w);
 /* The integers of w, which shows `weight`, or room of so many bytes for them; NULL: they are not
  * kept. */
 gsi_codes *gsi_fixed_codes(gs_tape *t, const gs_weight *weight, const gs_value *w, size_t bytes);

@@ -1,8 +1,8 @@
-/* What is made once of weights that stay as they are: matrices turned, and their integers.
+/* What is made once of weights that stay as they are: matrices in panels, and their integers.
  *
- * A product of one row reads w once and does little with it: stored [k][n] that goes at the speed
- * of memory, stored [n][k], as weights are, at half of it. Quantising a matrix takes longer than
- * multiplying a few rows by it.
+ * A product of one row reads w once and does little with it: in panels that goes at the speed of
+ * memory (kernel/gemm/panels.c), stored [n][k], as weights are, at a third of it. Quantising a
+ * matrix takes longer than multiplying a few rows by it.
  *
  *  (1) Only weights that somebody promised not to change are kept in another form: gsi_tape_fix.
  *  (2) A product has the same bits either way; without memory for another form it is slower. */
@@ -10,10 +10,8 @@
 
 #include <string.h>
 
-enum { ROWS = 32 }; /* of w to a chunk: a cache line of the turned one, in half types */
-
 struct gsi_fixed {
-    void *turned;
+    void *panels;
     gsi_codes codes;
 };
 
@@ -23,7 +21,7 @@ void gsi_tape_fix(gs_tape *tape, const gs_weight *weights, size_t n)
 {
     gsi_heap *heap = &tape->ctx->heap;
     for (size_t i = 0; tape->forms && i < tape->fixed_count; i++) {
-        gsi_free(heap, tape->forms[i].turned);
+        gsi_free(heap, tape->forms[i].panels);
         gsi_free(heap, tape->forms[i].codes.codes);
         gsi_free(heap, tape->forms[i].codes.units);
     }
@@ -50,42 +48,49 @@ static struct gsi_fixed *forms_of(gs_tape *tape, const gs_weight *weight, const 
     return &tape->forms[i];
 }
 
-/* ---- turned ---- */
+/* ---- panels ---- */
 
-typedef struct turning {
+typedef struct panel_loop {
     const gs_value *w;
     char *to;
-    size_t rows, cols, size;
-} turning;
+    size_t rows, cols, size, width;
+} panel_loop;
 
-static void turn_rows(void *user, size_t chunk)
+/* Rows of w are columns of the panel; those that there are not are zeros. */
+static void make_panel(void *user, size_t panel)
 {
-    const turning *t = user;
-    const size_t first = chunk * ROWS, end = gsi_min_size(first + ROWS, t->rows);
-    for (size_t c = 0; c < t->cols; c++)
-        for (size_t r = first; r < end; r++)
-            memcpy(t->to + (c * t->rows + r) * t->size,
-                   (const char *)t->w->data + (r * t->cols + c) * t->size, t->size);
+    const panel_loop *l = user;
+    char *to = l->to + panel * l->width * l->cols * l->size;
+    const size_t first = panel * l->width, n = gsi_min_size(l->width, l->rows - first);
+    for (size_t c = 0; c < l->cols; c++, to += l->width * l->size) {
+        for (size_t r = 0; r < n; r++)
+            memcpy(to + r * l->size,
+                   (const char *)l->w->data + ((first + r) * l->cols + c) * l->size, l->size);
+        memset(to + n * l->size, 0, (l->width - n) * l->size);
+    }
 }
 
-static void *turn(gs_tape *tape, const gs_value *w)
+static void *make_panels(gs_tape *tape, const gs_value *w, size_t width)
 {
-    const size_t size = gsi_size_of(w->dtype), rows = gsi_rows_of(w);
-    turning t = {w, gsi_new(&tape->ctx->heap, w->count * size), rows, w->count / rows, size};
+    const size_t size = gsi_size_of(w->dtype), rows = gsi_rows_of(w), cols = w->count / rows;
+    const size_t panels = gsi_ceil_div(rows, width);
+    panel_loop l = {w,    gsi_new(&tape->ctx->heap, panels * width * cols * size), rows, cols, size,
+                    width};
     const gs_parallel *parallel = &tape->ctx->parallel;
-    if (t.to)
-        parallel->run(parallel->user, gsi_ceil_div(rows, ROWS), turn_rows, &t);
-    return t.to;
+    if (l.to)
+        parallel->run(parallel->user, panels, make_panel, &l);
+    return l.to;
 }
 
-const void *gsi_turned(gs_tape *tape, const gs_weight *weight, const gs_value *w)
+const void *gsi_fixed_panels(gs_tape *tape, const gs_weight *weight, const gs_value *w)
 {
-    struct gsi_fixed *f = tape->turns ? forms_of(tape, weight, w) : NULL;
+    const size_t width = gsi_panel_width(tape->ctx);
+    struct gsi_fixed *f = tape->panels && width > 0 ? forms_of(tape, weight, w) : NULL;
     if (!f || w->data != weight->data) /* of a copy there would be a third form */
         return NULL;
-    if (!f->turned)
-        f->turned = turn(tape, w);
-    return f->turned;
+    if (!f->panels)
+        f->panels = make_panels(tape, w, width);
+    return f->panels;
 }
 
 /* ---- integers ---- */

@@ -46,11 +46,13 @@ gs_value *gs_linear(gs_tape *tape, gs_value *x, gs_value *w, gs_value *b)
                  .c = {gsi_node_of(y)->data, y->dtype, n, 0},
                  .bias = b ? b->data : NULL,
                  .bias_dtype = b ? b->dtype : GS_F32};
-    const void *const turned = !q.on && g.m == 1 ? gsi_turned(tape, weight, w) : NULL;
-    if (turned)
-        g.b = matrix(w, turned, n, 0);
+    const void *const panels = !q.on && g.m == 1 ? gsi_fixed_panels(tape, weight, w) : NULL;
+    if (panels)
+        g.b.data = panels;
     if (q.on)
         gsi_quantized_product(tape, &q, &g);
+    else if (panels)
+        gsi_demand(tape, gsi_gemm_panels(tape->ctx, &g));
     else
         gsi_product(tape, &g, false);
     linear_op *op = gsi_record(tape, GS_OP_linear, sizeof *op, y, x, w, b);

@@ -428,7 +428,7 @@ gs_status gs_infer_next(const float **logits, gs_infer *f, gs_kv_cache *cache, c
         status = gsi_fail(&f->ctx->error, GS_ESIZE, "there is no token to go on with");
     if (status != GS_OK)
         return status;
-    f->tape->turns = true; /* a token at a time, it pays */
+    f->tape->panels = true; /* a token at a time, it pays */
     gs_tape_begin(f->tape, 0, 0);
     const gs_value *last = f->model->next(f->model, f->tape, ids, n, cache);
     status = gs_tape_status(f->tape);

@@ -93,6 +93,7 @@ INLINE void skinny_nt(const gsi_skinny *x, const gs_dtype type, const size_t m, 
 INLINE void skinny_nn_panel(const gsi_skinny *x, size_t j, const gs_dtype type, const size_t m)
 {
     const size_t row = x->b_stride * gsi_size_of(type);
+    const bool apart = x->b_stride > NR; /* else the hardware prefetches them */
     const char *b = (const char *)x->b + j * gsi_size_of(type);
     const float *const so_far = x->so_far ? x->so_far + j * MR : NULL;
     vf s[SKINNY_MR][VECS];
@@ -102,8 +103,9 @@ INLINE void skinny_nn_panel(const gsi_skinny *x, size_t j, const gs_dtype type, 
     for (size_t p = 0; p < x->k; p++, b += row) {
         vf y[VECS];
         UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load(b, v * WIDTH, type, WIDTH);
-        UNROLL for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN)
-            __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
+        if (apart)
+            UNROLL for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN)
+                __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
         UNROLL for (size_t i = 0; i < m; i++)
         {
             const vf a = splat(x->a[i * GSI_KC + p]);
