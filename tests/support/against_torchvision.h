@@ -1,5 +1,5 @@
-/* against_torchvision.h: what the vectors of torchvision's models share: the numbers that the scripts
- * draw, the layout of filters, and which elements of a gradient are looked at. */
+/* against_torchvision.h: what the vectors of torchvision's models share: the numbers that the
+ * scripts draw, the layout of filters, and which elements of a gradient are looked at. */
 #ifndef AGAINST_TORCHVISION_H
 #define AGAINST_TORCHVISION_H
 

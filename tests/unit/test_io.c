@@ -376,7 +376,7 @@ static void test_npy_lies(void)
         {"{'descr':'','fortran_order':False,'shape':(2,)}", 8, GS_EFORMAT, "not a type"},
         {"{'descr':'<f4444444444444444444','fortran_order':False,'shape':()}", 8, GS_EFORMAT,
          "not a type"},
-        {"{'descr':'|O','fortran_order':False,'shape':(2,)}", 8, GS_EFORMAT, "not a type"},
+        {"{'descr':'|O','fortran_order':False,'shape':(2,)}", 8, GS_EFORMAT, "Python objects"},
         {"{'descr':[('a','<f4')],'fortran_order':False,'shape':(2,)}", 8, GS_EFORMAT, "structured"},
         {"{'descr':'<f4','fortran_order':False,'shape':(9223372036854775807,)}", 8, GS_ESIZE,
          "overflows"},

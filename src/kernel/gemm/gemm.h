@@ -254,9 +254,9 @@ gs_status gsi_check_im2col(gs_error *error, const char *name, const gs_im2col *p
 size_t gsi_gemm_workspace(const gs_context *ctx, const gs_gemm *g); /* floats */
 void gsi_gemm_serial(gs_context *ctx, const gs_gemm *g, float *workspace);
 
-/* c [1, n] = a b + bias of a b that is kept in panels, see panels.c: b.data is [n / width][k][width],
- * the last columns anything; there are neither a stride nor beta nor stats. Width 0: there is no such
- * product on this CPU. */
+/* c [1, n] = a b + bias of a b that is kept in panels, see panels.c: b.data is
+ * [n / width][k][width], the last columns anything; there are neither a stride nor beta nor stats.
+ * Width 0: there is no such product on this CPU. */
 size_t gsi_panel_width(const gs_context *ctx);
 gs_status gsi_gemm_panels(gs_context *ctx, const gs_gemm *g);
 

@@ -1,6 +1,6 @@
-/* One row times a b that is kept in panels [n / NR][k][NR]: memory is read from one end to the other,
- * which the hardware's prefetcher follows further ahead than software can. b [k][n] reaches half of
- * that speed. The bits are those of the same product in any other way. */
+/* One row times a b that is kept in panels [n / NR][k][NR]: memory is read from one end to the
+ * other, which the hardware's prefetcher follows further ahead than software can. The bits are
+ * those of the same product in any other way. */
 #include "kernel/context.h"
 #include "kernel/fpenv.h"
 #include "kernel/gemm/gemm.h"
