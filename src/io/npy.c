@@ -147,9 +147,12 @@ static const char *parse_dictionary(cursor c, gsi_entry *e, char type[16])
         if (which == DESCR) {
             if (take(&c, '['))
                 return "structured types cannot be read";
-            if (!take_string(&c, type) || !set_type(e, type))
-                return strstr(type, "O") ? "arrays of Python objects cannot be read"
-                                         : "the header's descr is not a type";
+            if (!take_string(&c, type))
+                return "the header's descr is not a type";
+            if (strcmp(type, "|O") == 0)
+                return "arrays of Python objects cannot be read";
+            if (!set_type(e, type))
+                return "the header's descr is not a type";
         } else if (which == ORDER) {
             e->fortran = take_word(&c, "True");
             if (!e->fortran && !take_word(&c, "False"))
