@@ -281,8 +281,8 @@ void cli_table_cell(cli_table *table, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_table_line(cli_table *table); /* an empty line, between groups of rows */
 void cli_table_keys(cli_table *table, size_t keys);
 void cli_table_print(cli_table *table, FILE *to);
-void cli_table_print_narrow(cli_table *table,
-                            FILE *to); /* in 80 columns where there is no terminal */
+/* In 80 columns where there is no terminal. */
+void cli_table_print_narrow(cli_table *table, FILE *to);
 
 /* A line with a bar, the text and the time left; on stderr, only if that is a terminal which can
  * rewrite a line, a few times per second. There is one such line; errors and cli_progress_end clear
