@@ -178,6 +178,11 @@ check "no child is left" test -z "$(child)"
 check "--resume does the rest" compares 0 --config "$tmp/small.conf" --output "$tmp/d" --steps 3000 \
     --runs fp32,fp16:none,bf16 --resume
 check "and nothing else" test "$(cut -d: -f1 "$tmp/err")" = "fp16 none"
+check "--resume of nothing" refuses "--resume: $tmp/refused holds no job.conf of a comparison: begin it without --resume" \
+    --config "$tmp/small.conf" --runs fp32 --resume
+mkdir "$tmp/bare"
+check "--resume of a folder that is not a comparison's" compares 2 --config "$tmp/small.conf" --runs fp32 --output "$tmp/bare" --resume
+check "leaves it alone" test -z "$(ls "$tmp/bare")"
 check "--resume of another job" compares 2 --config "$tmp/small.conf" --output "$tmp/d" --steps 3001 \
     --runs fp32,fp16:none,bf16 --resume
 check "is refused" grep -qx "gradscale: --resume: $tmp/d/job.conf is of a job with other options" \
