@@ -30,7 +30,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "gradscale/exponents.h"
+#include "gradscale/scaler.h"
 
 #if defined(__GNUC__)
 #define CLI_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -163,6 +163,9 @@ const char *cli_nearest(const char *wrong, const char *const *names, size_t n);
 
 /* CLI_BAD after the error message of a scaler that there is not, with the one that may be meant. */
 int cli_fail_scaler(const char *option, const char *name, const gs_error *error);
+/* The same of what --set was refused with: keys of this scaler, and of optimizers if it takes both.
+ */
+int cli_fail_set(const gs_scaler *scaler, bool optim, const gs_error *error);
 
 /* ---- the machine ---- */
 

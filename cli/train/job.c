@@ -63,8 +63,8 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
     j->optim = config->optim;
     if (status != GS_OK && strcmp(option, "--scaler") == 0)
         return cli_fail_scaler(option, o->scaler, &error);
-    if (strcmp(option, "--set") == 0 && strncmp(error.text, "unknown key", 11) == 0)
-        return cli_fail("--set: %s; doc/scaler.md and doc/optim.md list them", error.text);
+    if (status != GS_OK && strcmp(option, "--set") == 0)
+        return cli_fail_set(&config->scaler, true, &error);
     if (status != GS_OK && strcmp(option, "--on-overflow") == 0)
         return cli_fail("--on-overflow is skip, retry:N with N from 1 to 100, or attribute, not "
                         "'%.60s'",

@@ -156,6 +156,9 @@ check "a scaler" refuses \
 check "an optimizer" refuses \
     "--optimizer: there is no optimizer adamx: sgd, adam, adamw, lamb and adafactor exist" $mlp --optimizer adamx
 check "a setting" refuses "--set: unknown key 'x'; doc/scaler.md and doc/optim.md list them" $mlp --set x=1
+check "a setting that is nearly one" refuses "--set: unknown key 'intervall', did you mean 'interval'?" $mlp --set intervall=50
+check "of the optimizer" refuses "--set: unknown key 'weight_deacy', did you mean 'weight_decay'?" $mlp --set weight_deacy=0.1
+check "of the policy" refuses "--set: unknown key 'marginn', did you mean 'margin'?" $mlp --scaler headroom --set marginn=2
 check "a setting's value" refuses "--set: lr=fast: lr must be a number" $mlp --set lr=fast
 check "a setting without one" refuses "--set: 'lr' is not key=value" $mlp --set lr
 check "images of 1 pixel" refuses \
