@@ -161,6 +161,14 @@ check "of the optimizer" refuses "--set: unknown key 'weight_deacy', did you mea
 check "of the policy" refuses "--set: unknown key 'marginn', did you mean 'margin'?" $mlp --scaler headroom --set marginn=2
 check "a setting's value" refuses "--set: lr=fast: lr must be a number" $mlp --set lr=fast
 check "a setting without one" refuses "--set: 'lr' is not key=value" $mlp --set lr
+for scale in 1e300 1e39 1e-300; do
+    check "static:$scale" refuses "--scaler static:$scale: gradients are scaled in f32, which holds scales from 2^-126 to 2^127" \
+        $mlp --scaler static:$scale
+done
+check "a static scale beyond its bounds" refuses "--scaler static:4096: the bounds that --set gives it, 0.5 to 1024, do not hold it" \
+    $mlp --scaler static:4096 --set highest=1024 --set lowest=0.5
+check "a static scale within them" exits 0 $mlp --steps 1 --scaler static:512 --set highest=1024
+check "a large one in bf16" exits 0 $mlp --steps 1 --precision bf16 --scaler static:1e12
 check "images of 1 pixel" refuses \
     "a cnn takes images of 8 by 8 to 65536 by 65536 with 1 to 65536 channels, not 1 by 1 with 1" \
     --model cnn --data "$tmp/dot-images-idx3-ubyte" --labels "$tmp/small-labels-idx1-ubyte" $small
