@@ -67,6 +67,17 @@ dry()
         diff tests/data/train-dry.txt -
 }
 check "--dry-run" dry
+# sum_of LOG: bytes of memory, as its first line has them
+sum_of() { sed -n '1s/.*"memory":{\([^}]*\)}.*/\1/p' "$1" | tr ',' '\n' | awk -F: '{ sum += $2 } END { printf "%.1f kB\n", sum / 1e3 }'; }
+# 360 images in batches of 80: the fifth step, the last that a dry run takes, has 40.
+same_memory()
+{
+    "$gs" train $mlp --batch 80 --steps 2 --dry-run >"$tmp/dry" && "$gs" train $mlp --batch 80 --steps 2 --no-save --quiet --log "$tmp/memory.jsonl" || return 1
+    cat "$tmp/dry"
+    sum_of "$tmp/memory.jsonl"
+    grep -q "^memory     $(sum_of "$tmp/memory.jsonl"): weights" "$tmp/dry"
+}
+check "--dry-run: the memory is what the run then has" same_memory
 long_step() # a whole one would take a minute or two
 {
     "$gs" train --model gpt --data self --layers 2 --width 64 --heads 2 --context 64 --batch 4 --accumulate 8192 --dry-run >"$tmp/dry" || return 1
