@@ -237,11 +237,17 @@ fi
 check "tokens of another vocabulary" exits 2 --data "$tmp/wide.bin" --context 4 --layers 1 --width 16 --heads 2 \
     --batch 2 --steps 3 --threads 1
 check "are told of" grep -Eq 'wide.bin: token [0-9]+ is 65535: the vocabulary has 50257$' "$tmp/err"
+for option in log csv report tensorboard checkpoint; do
+    check "--$option -" refuses "--$option - is no name of a file or folder here: write ./- if it is meant" $mlp --steps 1 --$option -
+done
+check "leaves nothing" test ! -e ./-
 check "no steps" refuses "--steps must be from 1 to 1000000000000, not 0" $mlp --steps 0
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"
     check "and is told of once" test "$(grep -c '^gradscale: /dev/full: writing failed' "$tmp/err")" -eq 1
     check "with the other log whole" test "$(wc -l <"$tmp/full.csv")" -eq 6
+    check "which is listed" grep -qx "csv        $tmp/full.csv" "$tmp/out"
+    check "and the first is not" not grep -q '^log ' "$tmp/out"
 else
     skip "a full device" "there is no /dev/full"
 fi
@@ -251,10 +257,12 @@ full_disk()
 {
     mkdir -p "$tmp/tight"
     (ulimit -f 8 && cd "$tmp/tight" && exec "$gs" train $mlp --steps 60 --valid-every 10 --checkpoint run \
-        --log log) >"$tmp/out" 2>"$tmp/err"
+        --log log --csv csv) >"$tmp/out" 2>"$tmp/err"
     code=$?
     cat "$tmp/out" "$tmp/err"
     [ $code -eq 1 ] && grep -q '^gradscale: log: writing failed: File too large: the run goes on' "$tmp/err" &&
+        grep -q '^gradscale: csv: writing failed: File too large: the run goes on' "$tmp/err" &&
+        ! grep -q '^log \|^csv ' "$tmp/out" &&
         grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on, and it is tried again$' "$tmp/err" &&
         grep -q '^gradscale: the last checkpoint could not be written: ' "$tmp/err" &&
         [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ "$(ls "$tmp/tight/run")" = job.conf ]
