@@ -237,10 +237,11 @@ fi
 check "tokens of another vocabulary" exits 2 --data "$tmp/wide.bin" --context 4 --layers 1 --width 16 --heads 2 \
     --batch 2 --steps 3 --threads 1
 check "are told of" grep -Eq 'wide.bin: token [0-9]+ is 65535: the vocabulary has 50257$' "$tmp/err"
+dashed() { cd "$tmp" && refuses "--$1 - is no name of a file or folder here: write ./- if it is meant" $mlp --steps 1 --$1 -; }
 for option in log csv report tensorboard checkpoint; do
-    check "--$option -" refuses "--$option - is no name of a file or folder here: write ./- if it is meant" $mlp --steps 1 --$option -
+    check "--$option -" eval "(dashed $option)"
 done
-check "leaves nothing" test ! -e ./-
+check "leaves nothing" test ! -e "$tmp/-"
 check "no steps" refuses "--steps must be from 1 to 1000000000000, not 0" $mlp --steps 0
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"
