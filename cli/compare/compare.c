@@ -141,6 +141,15 @@ static int check_runs(const compare_all *c)
 
 /* ---- the folder ---- */
 
+/* What is gone on with has been begun: a name that was mistyped is not to begin another job. */
+static int check_begun(const char *folder, const char *config)
+{
+    if (!given.resume || access(config, F_OK) == 0)
+        return CLI_GO;
+    return cli_fail("--resume: %.120s holds no job.conf of a comparison: begin it without --resume",
+                    folder);
+}
+
 /* It stays locked until this process ends. */
 static int make_folder(const char *path)
 {
@@ -176,11 +185,10 @@ static int write_config(const char *path)
     cli_config_write(f, train_rows);
     cli_text_end(f, &text);
     int code = CLI_GO;
-    const bool there = given.resume && access(path, F_OK) == 0;
-    if (there && !holds(path, text, length))
+    if (given.resume && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
     bool opened = true;
-    const int why = there ? 0 : cli_write_file(path, text, length, &opened);
+    const int why = given.resume ? 0 : cli_write_file(path, text, length, &opened);
     if (why != 0)
         code = opened ? cli_failed("%.120s: %s", path, strerror(why))
                       : cli_fail("%.120s: %s", path, strerror(why));
@@ -284,8 +292,8 @@ int cmd_compare(int argc, char **argv)
     snprintf(config, sizeof config, "%s/job.conf", c.output);
     c.config = config;
     if ((code = compare_set_read(&c, given.runs ? given.runs : COMPARE_DEFAULT)) != CLI_GO ||
-        (code = check_runs(&c)) != CLI_GO || (code = make_folder(c.output)) != CLI_GO ||
-        (code = write_config(config)) != CLI_GO)
+        (code = check_begun(c.output, config)) != CLI_GO || (code = check_runs(&c)) != CLI_GO ||
+        (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);
     if (given.resume)

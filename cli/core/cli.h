@@ -30,7 +30,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "gradscale/exponents.h"
+#include "gradscale/scaler.h"
 
 #if defined(__GNUC__)
 #define CLI_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -163,6 +163,9 @@ const char *cli_nearest(const char *wrong, const char *const *names, size_t n);
 
 /* CLI_BAD after the error message of a scaler that there is not, with the one that may be meant. */
 int cli_fail_scaler(const char *option, const char *name, const gs_error *error);
+/* The same of what --set was refused with: keys of this scaler, and of optimizers if it takes both.
+ */
+int cli_fail_set(const gs_scaler *scaler, bool optim, const gs_error *error);
 
 /* ---- the machine ---- */
 
@@ -281,8 +284,8 @@ void cli_table_cell(cli_table *table, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_table_line(cli_table *table); /* an empty line, between groups of rows */
 void cli_table_keys(cli_table *table, size_t keys);
 void cli_table_print(cli_table *table, FILE *to);
-void cli_table_print_narrow(cli_table *table,
-                            FILE *to); /* in 80 columns where there is no terminal */
+/* In 80 columns where there is no terminal. */
+void cli_table_print_narrow(cli_table *table, FILE *to);
 
 /* A line with a bar, the text and the time left; on stderr, only if that is a terminal which can
  * rewrite a line, a few times per second. There is one such line; errors and cli_progress_end clear

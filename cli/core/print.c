@@ -384,6 +384,7 @@ void cli_show_saved(const char *path)
 /* ---- progress ---- */
 
 static struct {
+    bool is_off; /* for good */
     bool shown;
     double done, total;    /* of the last call */
     double from;           /* what was done when it began, by others or before another bar */
@@ -396,14 +397,12 @@ static int progress_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-static bool is_quiet;
-
-void cli_progress_off(void) { is_quiet = true; }
+void cli_progress_off(void) { bar.is_off = true; }
 
 bool cli_has_progress(void)
 {
     const char *term = getenv("TERM");
-    return !is_quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    return !bar.is_off && isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
 void cli_progress(double done, double total, const char *format, ...)

@@ -1,7 +1,7 @@
-/* Names of scalers, for error messages. */
+/* Names of scalers and of their settings, for error messages. */
 #include "cli/core/cli.h"
 
-#include "gradscale/scaler.h"
+#include "gradscale/optim.h"
 
 #include <string.h>
 
@@ -20,4 +20,24 @@ int cli_fail_scaler(const char *option, const char *name, const gs_error *error)
         return cli_fail("%s%sunknown scaler '%.60s', did you mean '%s'?", option,
                         *option ? ": " : "", name, nearest);
     return cli_fail("%s%s%s", option, *option ? ": " : "", error->text);
+}
+
+int cli_fail_set(const gs_scaler *scaler, bool optim, const gs_error *error)
+{
+    enum { KEYS = 128 };
+    const char *keys[KEYS];
+    char key[64];
+    size_t n = 0;
+    if (error->status != GS_ENAME || sscanf(error->text, "unknown key '%63[^']'", key) != 1)
+        return cli_fail("--set: %s", error->text);
+    for (size_t i = 0; n < KEYS && gs_scaler_key(scaler, i); i++)
+        keys[n++] = gs_scaler_key(scaler, i);
+    for (size_t i = 0; optim && n < KEYS && gs_optim_key(i); i++)
+        keys[n++] = gs_optim_key(i);
+    const char *nearest = cli_nearest(key, keys, n);
+    if (nearest)
+        return cli_fail("--set: %s, did you mean '%s'?", error->text, nearest);
+    return cli_fail("--set: %s; %s", error->text,
+                    optim ? "doc/scaler.md and doc/optim.md list them"
+                          : "doc/scaler.md lists them");
 }

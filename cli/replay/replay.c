@@ -120,7 +120,7 @@ static int make_policies(policy_run *runs, size_t *n, const char *list, const ch
             return cli_fail_scaler("--policy", p->name, &error);
         if (gs_scaler_set(&p->scaler, "stuck=none", &error) != GS_OK ||
             gs_scaler_set(&p->scaler, set, &error) != GS_OK)
-            return cli_fail("--set: %s", error.text);
+            return cli_fail_set(&p->scaler, false, &error);
         if (p->scaler.rules.on_overflow != GS_ON_SKIP)
             return cli_fail("--set on_overflow: a batch of a log cannot be retried");
         ++*n;
@@ -420,7 +420,7 @@ int cmd_replay(int argc, char **argv)
         return cli_fail("--set: the values are too long");
     gs_scaler_init(&headroom, "headroom", NULL);
     if (simulated && gs_scaler_set(&headroom, set, &error) != GS_OK)
-        return cli_fail("--set: %s", error.text);
+        return cli_fail_set(&headroom, false, &error);
     sim.set = set;
     if (json && !policies && !simulated)
         return cli_fail("--json belongs to --policy or --simulate");

@@ -198,5 +198,5 @@ void verdict_make(verdict *v, const report_run *runs, size_t n)
 void verdict_free(verdict *v)
 {
     free(v->at);
-    free((void *)(uintptr_t)v->group_of);
+    free(v->group_of);
 }

@@ -34,7 +34,7 @@ typedef struct verdict {
     group *at;
     size_t n;
     const report_run *runs; /* [run_count] */
-    const size_t *group_of; /* of each run, which of at[] it is in */
+    size_t *group_of;       /* of each run, which of at[] it is in */
     size_t run_count;
     const group *reference; /* NULL: nothing to compare with */
     bool is_validated;      /* every run that tells of losses: then these are compared, else those

@@ -20,6 +20,25 @@ int report_write(const char *path, const char *const *logs, size_t n, const repo
     return report_write_live(path, logs, n, options, NULL);
 }
 
+/* The log in the folder of a run. */
+static const char folder_log[] = "log.jsonl";
+
+/* The last part of the path; of a folder's log, the name of the folder. */
+enum { FILE_LABEL = 256 };
+static const char *file_label(char label[FILE_LABEL], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t end = strlen(path);
+    if (slash && strcmp(slash + 1, folder_log) == 0)
+        for (end = (size_t)(slash - path); end > 1 && path[end - 1] == '/';)
+            end--;
+    size_t first = end;
+    while (first > 0 && path[first - 1] != '/')
+        first--;
+    snprintf(label, FILE_LABEL, "%.*s", (int)(end - first), path + first);
+    return label;
+}
+
 /* Runs of one name get their seeds behind it, or the names of their files. */
 static void tell_apart(report_run *runs, size_t n)
 {
@@ -32,8 +51,8 @@ static void tell_apart(report_run *runs, size_t n)
     }
     for (size_t i = 0; i < n; i++) {
         const char *seed = report_value(&runs[i].config, "seed");
-        const char *slash = strrchr(runs[i].path, '/');
-        const char *more = group_has_seeds(runs, n, i) ? seed : slash ? slash + 1 : runs[i].path;
+        char file[FILE_LABEL];
+        const char *more = group_has_seeds(runs, n, i) ? seed : file_label(file, runs[i].path);
         if (!shares[i] || strcmp(runs[i].name, more) == 0)
             continue;
         const size_t room = strlen(runs[i].name) + strlen(more) + 8;
@@ -76,6 +95,43 @@ int report_write_live(const char *path, const char *const *logs, size_t n,
     return code == CLI_GO ? CLI_DONE : code;
 }
 
+/* The file that is meant, to be freed: of the folder of a run, its log. NULL after an error. */
+static char *find_log(const char *path)
+{
+    struct stat about;
+    size_t n = strlen(path);
+    char *file = cli_resize(NULL, n + sizeof folder_log + 1);
+    strcpy(file, path);
+    if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode))
+        return file;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    sprintf(file + n, "/%s", folder_log);
+    if (stat(file, &about) == 0)
+        return file;
+    free(file);
+    cli_fail("%.120s: is a folder without a %s: name the log", path, folder_log);
+    return NULL;
+}
+
+/* Writes the page, and with --live again and again. */
+static int follow(const char *output, const char *const *logs, size_t n, double live,
+                  const report_options *wanted)
+{
+    bool ended = false, shown = false;
+    int result;
+    do {
+        result = report_write_live(output, logs, n, wanted, &ended);
+        if (result == CLI_DONE && !shown)
+            printf("%s\n", output);
+        shown = true;
+        cli_flush();
+        if (result == CLI_DONE && !isnan(live) && !ended)
+            nanosleep(&(struct timespec){(time_t)live, (long)(fmod(live, 1) * 1e9)}, NULL);
+    } while (result == CLI_DONE && !isnan(live) && !ended);
+    return result;
+}
+
 int cmd_report(int argc, char **argv)
 {
     const char *output = "report.html";
@@ -93,8 +149,10 @@ int cmd_report(int argc, char **argv)
         .name = "gradscale report",
         .operands = "LOG...",
         .about =
-            "Reads logs that gradscale train wrote with --log or --csv, of jobs that have ended or "
-            "still run, and those of Megatron-LM, DeepSpeed, Apex, fairseq, Lightning (CSV) and "
+            "Reads logs that gradscale train wrote with --log or --csv (or takes the log of a "
+            "run's "
+            "folder), of jobs that have ended or still run, and those of Megatron-LM, DeepSpeed, "
+            "Apex, fairseq, Lightning (CSV) and "
             "Hugging Face (trainer_state.json), and writes one self-contained HTML page: the "
             "verdict in words, loss, "
             "scale, the underflow of gradients in each layer, their exponents, speed, memory and "
@@ -103,21 +161,17 @@ int cmd_report(int argc, char **argv)
         .options = options,
         .min_operands = 1,
         .max_operands = CLI_ANY};
-    const int code = cli_parse(&spec, &argc, argv);
+    int code = cli_parse(&spec, &argc, argv);
     if (code != CLI_GO)
         return code;
     wanted.refresh = isnan(live) ? 0 : live;
-    bool ended = false, shown = false;
-    int result;
-    do {
-        result =
-            report_write_live(output, (const char *const *)argv, (size_t)argc, &wanted, &ended);
-        if (result == CLI_DONE && !shown)
-            printf("%s\n", output);
-        shown = true;
-        cli_flush();
-        if (result == CLI_DONE && !isnan(live) && !ended)
-            nanosleep(&(struct timespec){(time_t)live, (long)(fmod(live, 1) * 1e9)}, NULL);
-    } while (result == CLI_DONE && !isnan(live) && !ended);
-    return result;
+    char **logs = cli_resize(NULL, (size_t)argc * sizeof *logs);
+    int n = 0;
+    while (n < argc && (logs[n] = find_log(argv[n])))
+        n++;
+    code = n < argc ? CLI_BAD : follow(output, (const char *const *)logs, (size_t)n, live, &wanted);
+    while (n > 0)
+        free(logs[--n]);
+    free(logs);
+    return code;
 }

@@ -15,7 +15,8 @@ typedef struct dry_step {
     double passes;  /* forward and backward */
     double forward;
     gs_memory tape;
-    size_t part; /* items it was taken with; 0: all */
+    size_t batch, items; /* of the first micro-batch, and of all: the end of an epoch has fewer */
+    size_t part;         /* items it was taken with; 0: all */
 } dry_step;
 
 /* part: of the first micro-batch, as many items; 0: all of all. */
@@ -31,6 +32,9 @@ static int take_step(train_job *j, size_t part, dry_step *s)
         ranks_first_error(status == GS_OK ? CLI_GO : cli_fail_status(status, &error), NULL);
     if (code != CLI_GO)
         return code;
+    size_t items = 0;
+    for (size_t i = 0; i < n; i++)
+        items += micro[i].n;
     gs_batch few = *micro;
     few.n = part < few.n ? part : few.n;
     status = gs_trainer_step(j->trainer, part ? &few : micro, part ? 1 : n, &row);
@@ -40,15 +44,17 @@ static int take_step(train_job *j, size_t part, dry_step *s)
                     .passes = row.seconds[GS_PHASE_FORWARD] + row.seconds[GS_PHASE_BACKWARD],
                     .forward = row.seconds[GS_PHASE_FORWARD],
                     .tape = row.memory,
+                    .batch = micro->n,
+                    .items = items,
                     .part = part ? few.n : 0};
     return CLI_GO;
 }
 
 /* A step of some items, as if it had been one of all. */
-static void extend(dry_step *s, const train_options *o)
+static void extend(dry_step *s)
 {
-    const double times = (double)(o->batch * o->accumulate) / (double)s->part;
-    const double more = (double)o->batch / (double)s->part;
+    const double times = (double)s->items / (double)s->part;
+    const double more = (double)s->batch / (double)s->part;
     s->seconds += s->passes * (times - 1);
     s->passes *= times;
     s->forward *= times;
@@ -65,15 +71,20 @@ static int time_step(train_job *j, dry_step *best)
     if (j->comm.size == 1 && j->o.batch * j->o.accumulate > 1) { /* ranks would not agree on it */
         int code = take_step(j, 1, best);
         const size_t fit = best->passes < enough ? (size_t)fmin(enough / best->passes, 1e6) : 1;
-        const bool is_long = best->passes * (double)(j->o.batch * j->o.accumulate) > enough;
+        const bool is_long = best->passes * (double)best->items > enough;
+        const dry_step first = *best;
         if (code == CLI_GO && is_long && fit > 1)
             code = take_step(j, fit, best);
         if (code != CLI_GO)
             return code;
-        extend(best, &j->o);
+        if (best->items < first.items) { /* the end of an epoch */
+            best->batch = first.batch;
+            best->items = first.items;
+        }
+        extend(best);
         if (is_long && best->seconds > enough) /* a few items at once take less time than alone */
             return code;
-        best->seconds = HUGE_VAL;
+        *best = (dry_step){.seconds = HUGE_VAL};
     }
     /* the first two make the arena */
     for (int i = 0; i < TRIES && (i == 0 || j->comm.size > 1 || gs_clock() - began < enough); i++) {
@@ -81,18 +92,21 @@ static int time_step(train_job *j, dry_step *best)
         const int code = take_step(j, 0, &s);
         if (code != CLI_GO)
             return code;
-        s.seconds = fmin(s.seconds, best->seconds);
+        if (s.items < best->items) /* the last of an epoch: others take more time and memory */
+            continue;
+        if (s.items == best->items)
+            s.seconds = fmin(s.seconds, best->seconds);
         *best = s;
     }
     return CLI_GO;
 }
 
 /* Forward passes over the validation items, at the pace of the step's own. */
-static double validation_seconds(const train_job *j, double forward)
+static double validation_seconds(const train_job *j, const dry_step *step)
 {
     const uint64_t there = j->info->items[GS_SPLIT_VALID];
     const uint64_t items = there < j->o.valid_items ? there : j->o.valid_items;
-    return forward * (double)items / (double)(j->o.batch * j->o.accumulate);
+    return step->items > 0 ? step->forward * (double)items / (double)step->items : 0;
 }
 
 int train_dry_run(train_job *j)
@@ -107,7 +121,7 @@ int train_dry_run(train_job *j)
     const int code = time_step(j, &step);
     if (code != CLI_GO)
         return code;
-    const double validation = train_valid_possible(j) ? validation_seconds(j, step.forward) : 0;
+    const double validation = train_valid_possible(j) ? validation_seconds(j, &step) : 0;
     const uint64_t left = j->o.steps > j->about.step ? j->o.steps - j->about.step : 0;
     const double times = j->o.valid_every > 0 ? (double)(left / j->o.valid_every) : 0;
     const train_bytes b = train_job_bytes(j, step.tape);

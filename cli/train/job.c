@@ -21,6 +21,22 @@ static bool is_optim_key(const char *item)
     return false;
 }
 
+/* A scale that moves comes down from where it cannot stand; a static one would skip every step. */
+static int check_static(const train_options *o, const gs_scaler *s)
+{
+    const double scale = s->params.init;
+    if (strncmp(o->scaler, "static:", 7) != 0)
+        return CLI_GO;
+    if (!(scale >= 0x1p-126 && scale <= 0x1p127)) /* with its inverse */
+        return cli_fail("--scaler %.60s: gradients are scaled in f32, which holds scales from "
+                        "2^-126 to 2^127",
+                        o->scaler);
+    if (scale < s->rules.lowest || scale > s->rules.highest)
+        return cli_fail("--scaler %.60s: the bounds that --set gives it, %g to %g, do not hold it",
+                        o->scaler, s->rules.lowest, s->rules.highest);
+    return CLI_GO;
+}
+
 int train_job_settings(train_job *j, gs_trainer_config *config)
 {
     const train_options *o = &j->o;
@@ -63,13 +79,14 @@ int train_job_settings(train_job *j, gs_trainer_config *config)
     j->optim = config->optim;
     if (status != GS_OK && strcmp(option, "--scaler") == 0)
         return cli_fail_scaler(option, o->scaler, &error);
-    if (strcmp(option, "--set") == 0 && strncmp(error.text, "unknown key", 11) == 0)
-        return cli_fail("--set: %s; doc/scaler.md and doc/optim.md list them", error.text);
+    if (status != GS_OK && strcmp(option, "--set") == 0)
+        return cli_fail_set(&config->scaler, true, &error);
     if (status != GS_OK && strcmp(option, "--on-overflow") == 0)
         return cli_fail("--on-overflow is skip, retry:N with N from 1 to 100, or attribute, not "
                         "'%.60s'",
                         o->on_overflow);
-    return status == GS_OK ? CLI_GO : cli_fail("%s: %s", option, error.text);
+    return status == GS_OK ? check_static(o, &config->scaler)
+                           : cli_fail("%s: %s", option, error.text);
 }
 
 /* ---- the rest ---- */

@@ -59,8 +59,10 @@ static gs_status log_run(train_job *j, const gs_train_row *row)
 
 void train_log_note(train_job *j, train_result *r, gs_status status)
 {
-    if (status != GS_OK && !r->log_failed)
+    const unsigned lost = gs_logger_lost(j->log);
+    if (status != GS_OK && (!r->log_failed || lost != r->lost_logs))
         cli_warn("%s: the run goes on without it", j->log_error.text);
+    r->lost_logs = lost;
     r->log_failed |= status != GS_OK;
 }
 

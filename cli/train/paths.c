@@ -140,6 +140,9 @@ int train_check_paths(const train_options *o)
         for (size_t k = i + 1; all[i].check == train_check_file && k < n; k++)
             if (all[k].path && is_same(all[i].path, all[k].path))
                 return cli_fail("--%s and --%s are the same file", all[i].option, all[k].option);
+        if (strcmp(all[i].path, "-") == 0) /* standard output has the summary */
+            return cli_fail("--%s - is no name of a file or folder here: write ./- if it is meant",
+                            all[i].option);
         const int why = all[i].check(all[i].path);
         if (why != 0)
             return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,

@@ -253,6 +253,7 @@ typedef struct train_result {
     double held;            /* seconds that the last checkpoint held training */
     double pause, next_try; /* s; when, of one that failed; pause 0: none has */
     int signal;             /* that ended it */
+    unsigned lost_logs;     /* gs_logger_lost */
     bool log_failed, save_failed, stuck, reported;
 } train_result;
 
@@ -266,8 +267,8 @@ static inline bool train_due(uint64_t step, uint64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* Training goes on without a log that cannot be written: says so once, and the exit code will tell.
- */
+/* Training goes on without a log that cannot be written: says so once of each, and the exit code
+ * will tell. */
 void train_log_note(train_job *j, train_result *r, gs_status status);
 void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
                     const gs_log_step *step);

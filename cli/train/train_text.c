@@ -225,9 +225,9 @@ void train_show_summary(const train_job *j, const train_result *r)
                cli_bytes_text(took, r->sent / steps), 100 * r->phases[GS_PHASE_COMM] / stepping);
     const struct {
         const char *what, *path;
-    } files[] = {{"log", o->log},
-                 {"csv", o->csv},
-                 {"events", o->tensorboard},
+    } files[] = {{"log", r->lost_logs & GS_LOGGER_JSON ? NULL : o->log},
+                 {"csv", r->lost_logs & GS_LOGGER_CSV ? NULL : o->csv},
+                 {"events", r->lost_logs & GS_LOGGER_TENSORBOARD ? NULL : o->tensorboard},
                  {"report", r->reported ? o->report : NULL}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if (files[i].path)

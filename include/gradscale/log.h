@@ -166,6 +166,9 @@ typedef struct gs_logger_config {
 GS_API gs_status gs_logger_open(gs_logger **out, const gs_logger_config *config,
                                 const gs_alloc *alloc, gs_error *error);
 GS_API void gs_logger_close(gs_logger *logger); /* NULL is legal */
+/* The files that were given up because writing to them failed, whichever call told of it. */
+enum { GS_LOGGER_JSON = 1, GS_LOGGER_CSV = 2, GS_LOGGER_TENSORBOARD = 4 };
+GS_API unsigned gs_logger_lost(const gs_logger *logger);
 /* The JSON log had no line when it was opened: it wants a "run" first. */
 GS_API int gs_logger_fresh(const gs_logger *logger);
 

@@ -203,3 +203,13 @@ void gs_logger_close(gs_logger *l)
 }
 
 int gs_logger_fresh(const gs_logger *l) { return l->fresh; }
+
+/* An error closes a file and leaves its name. */
+unsigned gs_logger_lost(const gs_logger *l)
+{
+    const gsi_append *const files[] = {&l->json, &l->csv, &l->board};
+    unsigned lost = 0;
+    for (size_t i = 0; i < GSI_COUNT(files); i++)
+        lost |= (unsigned)(files[i]->path[0] && files[i]->fd < 0) << i;
+    return lost;
+}

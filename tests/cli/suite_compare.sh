@@ -178,6 +178,11 @@ check "no child is left" test -z "$(child)"
 check "--resume does the rest" compares 0 --config "$tmp/small.conf" --output "$tmp/d" --steps 3000 \
     --runs fp32,fp16:none,bf16 --resume
 check "and nothing else" test "$(cut -d: -f1 "$tmp/err")" = "fp16 none"
+check "--resume of nothing" refuses "--resume: $tmp/refused holds no job.conf of a comparison: begin it without --resume" \
+    --config "$tmp/small.conf" --runs fp32 --resume
+mkdir "$tmp/bare"
+check "--resume of a folder that is not a comparison's" compares 2 --config "$tmp/small.conf" --runs fp32 --output "$tmp/bare" --resume
+check "leaves it alone" test -z "$(ls "$tmp/bare")"
 check "--resume of another job" compares 2 --config "$tmp/small.conf" --output "$tmp/d" --steps 3001 \
     --runs fp32,fp16:none,bf16 --resume
 check "is refused" grep -qx "gradscale: --resume: $tmp/d/job.conf is of a job with other options" \
@@ -214,6 +219,9 @@ check "--runs: how often" refuses "run fp16 retry:0: --on-overflow is \
 skip, retry:N with N from 1 to 100, or attribute, not 'retry:0'" $tiny --runs fp32,fp16:retry:0
 check "--set of another policy" refuses "run fp16 headroom: --set: interval is not a key of the policy headroom" \
     $tiny --runs fp16:pytorch,fp16:headroom --set interval=50
+check "a static scale that f32 does not hold" refuses \
+    "run fp16 static:1e300: --scaler static:1e300: gradients are scaled in f32, which holds scales from 2^-126 to 2^127" \
+    $tiny --runs fp32,fp16:static:1e300
 check "--optimizer" refuses \
     "run fp32: --optimizer: there is no optimizer adamx: sgd, adam, adamw, lamb and adafactor exist" $tiny --optimizer adamx
 check "no such data" refuses "--data: $tmp/none: No such file or directory" --data "$tmp/none"

@@ -67,6 +67,17 @@ dry()
         diff tests/data/train-dry.txt -
 }
 check "--dry-run" dry
+# sum_of LOG: bytes of memory, as its first line has them
+sum_of() { sed -n '1s/.*"memory":{\([^}]*\)}.*/\1/p' "$1" | tr ',' '\n' | awk -F: '{ sum += $2 } END { printf "%.1f kB\n", sum / 1e3 }'; }
+# 360 images in batches of 80: the fifth step, the last that a dry run takes, has 40.
+same_memory()
+{
+    "$gs" train $mlp --batch 80 --steps 2 --dry-run >"$tmp/dry" && "$gs" train $mlp --batch 80 --steps 2 --no-save --quiet --log "$tmp/memory.jsonl" || return 1
+    cat "$tmp/dry"
+    sum_of "$tmp/memory.jsonl"
+    grep -q "^memory     $(sum_of "$tmp/memory.jsonl"): weights" "$tmp/dry"
+}
+check "--dry-run: the memory is what the run then has" same_memory
 long_step() # a whole one would take a minute or two
 {
     "$gs" train --model gpt --data self --layers 2 --width 64 --heads 2 --context 64 --batch 4 --accumulate 8192 --dry-run >"$tmp/dry" || return 1
@@ -156,8 +167,19 @@ check "a scaler" refuses \
 check "an optimizer" refuses \
     "--optimizer: there is no optimizer adamx: sgd, adam, adamw, lamb and adafactor exist" $mlp --optimizer adamx
 check "a setting" refuses "--set: unknown key 'x'; doc/scaler.md and doc/optim.md list them" $mlp --set x=1
+check "a setting that is nearly one" refuses "--set: unknown key 'intervall', did you mean 'interval'?" $mlp --set intervall=50
+check "of the optimizer" refuses "--set: unknown key 'weight_deacy', did you mean 'weight_decay'?" $mlp --set weight_deacy=0.1
+check "of the policy" refuses "--set: unknown key 'marginn', did you mean 'margin'?" $mlp --scaler headroom --set marginn=2
 check "a setting's value" refuses "--set: lr=fast: lr must be a number" $mlp --set lr=fast
 check "a setting without one" refuses "--set: 'lr' is not key=value" $mlp --set lr
+for scale in 1e300 1e39 1e-300; do
+    check "static:$scale" refuses "--scaler static:$scale: gradients are scaled in f32, which holds scales from 2^-126 to 2^127" \
+        $mlp --scaler static:$scale
+done
+check "a static scale beyond its bounds" refuses "--scaler static:4096: the bounds that --set gives it, 0.5 to 1024, do not hold it" \
+    $mlp --scaler static:4096 --set highest=1024 --set lowest=0.5
+check "a static scale within them" exits 0 $mlp --steps 1 --scaler static:512 --set highest=1024
+check "a large one in bf16" exits 0 $mlp --steps 1 --precision bf16 --scaler static:1e12
 check "images of 1 pixel" refuses \
     "a cnn takes images of 8 by 8 to 65536 by 65536 with 1 to 65536 channels, not 1 by 1 with 1" \
     --model cnn --data "$tmp/dot-images-idx3-ubyte" --labels "$tmp/small-labels-idx1-ubyte" $small
@@ -215,11 +237,18 @@ fi
 check "tokens of another vocabulary" exits 2 --data "$tmp/wide.bin" --context 4 --layers 1 --width 16 --heads 2 \
     --batch 2 --steps 3 --threads 1
 check "are told of" grep -Eq 'wide.bin: token [0-9]+ is 65535: the vocabulary has 50257$' "$tmp/err"
+dashed() { cd "$tmp" && refuses "--$1 - is no name of a file or folder here: write ./- if it is meant" $mlp --steps 1 --$1 -; }
+for option in log csv report tensorboard checkpoint; do
+    check "--$option -" eval "(dashed $option)"
+done
+check "leaves nothing" test ! -e "$tmp/-"
 check "no steps" refuses "--steps must be from 1 to 1000000000000, not 0" $mlp --steps 0
 if [ -w /dev/full ]; then
     check "a full disk: the run goes on, exit 1" exits 1 $mlp --steps 5 --log /dev/full --csv "$tmp/full.csv"
     check "and is told of once" test "$(grep -c '^gradscale: /dev/full: writing failed' "$tmp/err")" -eq 1
     check "with the other log whole" test "$(wc -l <"$tmp/full.csv")" -eq 6
+    check "which is listed" grep -qx "csv        $tmp/full.csv" "$tmp/out"
+    check "and the first is not" not grep -q '^log ' "$tmp/out"
 else
     skip "a full device" "there is no /dev/full"
 fi
@@ -229,10 +258,12 @@ full_disk()
 {
     mkdir -p "$tmp/tight"
     (ulimit -f 8 && cd "$tmp/tight" && exec "$gs" train $mlp --steps 60 --valid-every 10 --checkpoint run \
-        --log log) >"$tmp/out" 2>"$tmp/err"
+        --log log --csv csv) >"$tmp/out" 2>"$tmp/err"
     code=$?
     cat "$tmp/out" "$tmp/err"
     [ $code -eq 1 ] && grep -q '^gradscale: log: writing failed: File too large: the run goes on' "$tmp/err" &&
+        grep -q '^gradscale: csv: writing failed: File too large: the run goes on' "$tmp/err" &&
+        ! grep -q '^log \|^csv ' "$tmp/out" &&
         grep -q '^gradscale: a checkpoint could not be written: .*: the run goes on, and it is tried again$' "$tmp/err" &&
         grep -q '^gradscale: the last checkpoint could not be written: ' "$tmp/err" &&
         [ "$(tail -c 2 "$tmp/tight/log")" = '}' ] && [ "$(ls "$tmp/tight/run")" = job.conf ]

@@ -534,7 +534,9 @@ static void test_full(void)
     const gs_log_step step = step_of(1);
     log = open_log((gs_logger_config){
         .size = sizeof(gs_logger_config), .json = "/dev/full", .csv = path_of(1, "f.csv")});
+    CHECK(gs_logger_lost(log) == 0);
     CHECK(gs_logger_step(log, &step, &error) == GS_EIO);
+    CHECK(gs_logger_lost(log) == GS_LOGGER_JSON);
     CHECK(strcmp(error.text, "/dev/full: writing failed: No space left on device") == 0);
     CHECK(gs_logger_step(log, &step, NULL) == GS_OK); /* given up, and the other goes on */
     gs_logger_close(log);
@@ -550,8 +552,8 @@ static void test_full(void)
     log = open_log(
         (gs_logger_config){.size = sizeof(gs_logger_config), .json = path_of(0, "h.jsonl")});
     setrlimit(RLIMIT_FSIZE, &small);
-    CHECK(gs_logger_step(log, &step, NULL) == GS_OK);
-    CHECK(gs_logger_step(log, &step, NULL) == GS_EIO);
+    CHECK(gs_logger_step(log, &step, NULL) == GS_OK && gs_logger_lost(log) == 0);
+    CHECK(gs_logger_step(log, &step, NULL) == GS_EIO && gs_logger_lost(log) == GS_LOGGER_JSON);
     setrlimit(RLIMIT_FSIZE, &old);
     gs_logger_close(log);
     CHECK_MSG(strcmp(read_back(paths[0]), row) == 0, "%s", content);
