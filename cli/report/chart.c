@@ -338,7 +338,8 @@ static void draw_hits(FILE *f, const chart *c, const axis *x)
                 continue;
             fputs(": ", f);
             html_escape(f, c->series[s].name);
-            fprintf(f, " %s", y_text(text, c, value));
+            fputc(' ', f);
+            html_escape(f, y_text(text, c, value));
         }
         fputs("</title></rect>\n", f);
     }
@@ -495,7 +496,7 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
             continue;
         fprintf(f, "<tr><th scope=\"row\">%.0f</th>", at);
         for (size_t s = 0; s < c->n; s++)
-            fprintf(f, "<td>%s</td>", y_text(text, c, value_at(&c->series[s], at)));
+            html_cell(f, y_text(text, c, value_at(&c->series[s], at)));
         fputs("</tr>\n", f);
     }
     html_table_end(f, NULL);
