@@ -253,22 +253,25 @@ static void say_underflow(FILE *f, const verdict *v)
             say_layers(f, v, &v->at[at]);
         fputs(".\n", f);
     }
-    for (size_t i = 0; i < v->n; i++)
-        if (!done[i] && isfinite(v->at[i].underflow))
-            rest = fmax(rest, v->at[i].underflow);
-    if (told == 0 && !(rest > 0))
-        fputs("None of the non-zero gradients underflowed to zero when stored.\n", f);
-    else if (told == 0) {
-        fputs("Next to none: ", f);
-        say_at_most(f, rest, known > 1);
-        fputs(" of the non-zero gradients underflowed to zero when stored.\n", f);
-    } else if (known > told) {
-        fprintf(f, "The other%s: ", known > told + 1 ? "s" : "");
+    bool partly = false; /* one that has no underflow to tell is not one of "the others" */
+    for (size_t i = 0; i < v->n; i++) {
+        done[i] = !done[i] && isfinite(v->at[i].underflow); /* the rest */
+        rest = done[i] ? fmax(rest, v->at[i].underflow) : rest;
+        partly |= v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow);
+    }
+    if (known > told) {
+        if (partly && say_labels(f, v, done))
+            fputs("\t", f);
+        else if (told > 0)
+            fprintf(f, "The other%s: ", known > told + 1 ? "s" : "");
+        if (!(rest > 0))
+            fputs(partly || told > 0 ? "none" : "None", f);
+        else if (told == 0)
+            fputs(partly ? "next to none: " : "Next to none: ", f);
         if (rest > 0)
-            say_at_most(f, rest, true);
-        else
-            fputs("none", f);
-        fputs(".\n", f);
+            say_at_most(f, rest, known > 1);
+        fputs(told > 0 ? ".\n" : " of the non-zero gradients underflowed to zero when stored.\n",
+              f);
     }
     for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
         if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow))
