@@ -380,9 +380,17 @@ check "colours of a map that is not there are not explained" not has '<i class="
 check "is not called a loss that is not finite" not says "not finite"
 check "nor a failure" says "by a loss that is not in the log: deepspeed.log"
 check "the others' losses are in the logs" not says "The loss is not in the logs"
-check "with one that tells of its underflow" "$program" report --output "$page" "$tmp/one.jsonl" tests/logs/megatron.log tests/logs/lightning.csv
+check "with one that tells of its underflow" "$program" report --output "$page" "$tmp/one.jsonl" tests/logs/megatron.log tests/logs/deepspeed.log tests/logs/lightning.csv
 check "what is known is said of that one" says "one run 2% of the non-zero gradients underflowed"
-check "what is not, of the others" says "megatron.log not known: no step that it applied has telemetry."
+check "what is not, of the others" says "megatron.log and deepspeed.log not known: no step that they applied has telemetry."
+check "and why" says "lightning.csv not known: its log has no telemetry."
+set --
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
+    cp tests/logs/megatron.log "$tmp/m$i.log"
+    set -- "$@" "$tmp/m$i.log"
+done
+check "more than a dozen with skips" "$program" report --output "$page" "$@"
+check "are all named" says "m13.log and m14.log skipped or retried steps as well."
 log faint -v name=faint -v precision=fp16 -v scaler=pytorch -v scale=16 -v underflow=0.00002
 check "next to no underflow, and one that does not tell" "$program" report --output "$page" "$tmp/faint.jsonl" tests/logs/megatron.log
 check "names whose it is" says "faint next to none: 0.002% of the non-zero gradients"
