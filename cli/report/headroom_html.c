@@ -29,8 +29,10 @@ void report_draw_headroom(FILE *f, const report *r)
     for (size_t i = 0; i < r->n; i++)
         if (is_fp16(&r->runs[i])) {
             fp16++;
+            const size_t before = l.n;
             series_add_most(&l, r, i, stored_of);
-            n += series_marks(marks + n, &r->runs[i], i, limit_of);
+            if (l.n > before) /* not of a run that has no line here */
+                n += series_marks(marks + n, &r->runs[i], i, limit_of);
         }
     chart_draw(f, &(chart){.id = "stored",
                            .title = "Largest gradient times scale",

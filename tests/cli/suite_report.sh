@@ -127,10 +127,13 @@ check "is the headline" says "fp16 none failed: its loss is not finite at the en
 awk '/"event":"valid"/ { next } /"step":(3[1-9]|40),/ { sub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/late.jsonl"
 check "from some step on" page late
 check "names it" says "fp16 none failed: its loss is not finite at the end, first at step 31"
+# dots_of ID: dots and marks of skipped steps in a chart.
+dots_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /class="dot s/ { n++ } on && /<\/table>/ { exit } END { print n + 0 }' "$page"; }
 log early -v name=early -v precision=fp16 -v scaler=none -v steps=100
 awk '/"event":"valid"/ { next } /"step":([2-9]|[1-9][0-9]|100),/ { sub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/early.jsonl" >"$tmp/second.jsonl"
 check "from the second step on" page second
 check "its chart ends before" not has "step 2: early"
+check "a point that stands alone is seen" test "$(dots_of train)" -eq 1
 log tiny -v name=tiny -v precision=fp16 -v scaler=pytorch -v scale=16 -v underflow=0.0000005
 check "a share below 0.0001% is no tag" page tiny
 log stuck -v name="fp16 static:1e15" -v precision=fp16 -v scaler=static:1e15 -v skip=1
@@ -384,6 +387,10 @@ check "with one that tells of its underflow" "$program" report --output "$page" 
 check "what is known is said of that one" says "one run 2% of the non-zero gradients underflowed"
 check "what is not, of the others" says "megatron.log and deepspeed.log not known: no step that they applied has telemetry."
 check "and why" says "lightning.csv not known: its log has no telemetry."
+check "a run without a line has no marks" test "$(dots_of stored)" -eq 2
+check "a skip before the first gradient that is finite" sh -c "sed 's/\"amax\":0.5/\"amax\":0/; /\"step\":3[0-9]/s/\"amax\":0/\"amax\":0.5/' '$tmp/one.jsonl' >'$tmp/later.jsonl'"
+check "is in the chart" page later
+check "at its step" grep -q 'Steps 20 to 40, 1 line' "$page"
 set --
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
     cp tests/logs/megatron.log "$tmp/m$i.log"
@@ -558,7 +565,7 @@ check "is drawn step by step" has "step 40: rates 0.04</title>"
 check "on an axis of its own" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<details/ { exit } on' "$page" | grep -c '>0.0[0-4]</text>')" -ge 2
 sed '/"step":[0-9]*[1-9],/s/"lr":[0-9.]*/"lr":null/' "$tmp/rate.jsonl" >"$tmp/sparse.jsonl"
 check "one that is logged now and then" page sparse
-check "is seen all the same" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<path class="line/ { print gsub(/h4/, ""); exit }' "$page")" -eq 4
+check "is seen all the same" test "$(dots_of lr)" -eq 4
 log kilo -v name=kilo -v bytes=4000
 check "bytes below a million" page kilo
 check "are kB" has "weights 4 kB. activations 8 kB."
