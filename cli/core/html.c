@@ -105,6 +105,13 @@ void html_table_begin(FILE *f, const char *label, const char *const *titles)
     fputs("</tr></thead><tbody>\n", f);
 }
 
+void html_cell(FILE *f, const char *text)
+{
+    fputs("<td>", f);
+    html_escape(f, text);
+    fputs("</td>", f);
+}
+
 void html_table_end(FILE *f, const char *label)
 {
     fprintf(f, "</tbody></table></div>%s\n", label ? "" : "</details>");

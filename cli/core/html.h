@@ -16,6 +16,7 @@ void html_end(FILE *f);
 /* A table that scrolls by itself where it is too wide; rows follow. Titles are escaped, up to NULL.
  * label is what a screen reader calls it. With NULL it is folded away: the numbers of a chart. */
 void html_table_begin(FILE *f, const char *label, const char *const *titles);
+void html_cell(FILE *f, const char *text); /* <td>, escaped */
 void html_table_end(FILE *f, const char *label);
 
 /* Writes page(f, what) to path, as a whole or not at all: a report that was there stays until the

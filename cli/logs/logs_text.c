@@ -251,7 +251,8 @@ const logs_kind logs_apex = {"Apex", apex_fits, apex_read};
  *  ... | INFO | train_inner | {"loss": "16.446", "num_updates": "2", "gnorm": "19.8", ...}
  *  ... NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 2.0
  *
- * num_updates counts steps that were applied. */
+ * num_updates counts steps that were applied. A log without the notes tells of overflows by a scale
+ * that is lower than in the line before. */
 
 static const char ignored[] = "gradient overflow detected, ignoring gradient";
 
@@ -270,7 +271,12 @@ static void fairseq_numbers(logs_reader *r, const json_t *row)
         return;
     begin_at(r, updates);
     r->loss = loss;
-    r->scale = logs_member(row, "loss_scale");
+    const double scale = logs_member(row, "loss_scale");
+    for (int i = 0; updates > applied(r) && scale > 0 && r->scale > scale && i < 64; i++) {
+        logs_tell_steps(r, 1, true);
+        r->scale /= 2;
+    }
+    r->scale = scale;
     if (updates <= applied(r))
         return;
     logs_tell_steps(r, updates - applied(r) - 1, false);

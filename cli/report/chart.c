@@ -122,6 +122,10 @@ static void range_of(double *low, double *high, const chart *c, bool of_x)
             *low = fmin(*low, of_x ? p->x : c->bands ? fmin(p->low, p->y) : p->y);
             *high = fmax(*high, of_x ? p->x : c->bands ? fmax(p->high, p->y) : p->y);
         }
+    for (size_t i = 0; of_x && i < c->mark_count && *low <= *high; i++) {
+        *low = fmin(*low, c->marks[i].x);
+        *high = fmax(*high, c->marks[i].x);
+    }
 }
 
 /* One unit and as many digits for all labels of an axis as tell its ticks apart. */
@@ -338,7 +342,8 @@ static void draw_hits(FILE *f, const chart *c, const axis *x)
                 continue;
             fputs(": ", f);
             html_escape(f, c->series[s].name);
-            fprintf(f, " %s", y_text(text, c, value));
+            fputc(' ', f);
+            html_escape(f, y_text(text, c, value));
         }
         fputs("</title></rect>\n", f);
     }
@@ -374,8 +379,6 @@ static void draw_line(FILE *f, const chart_series *s, const axis *x, const axis 
         if (isfinite(s->at[i].y))
             fprintf(f, "%c%.1f %.1f", down ? 'L' : 'M', 1000 * place(x, s->at[i].x),
                     HEIGHT * (1 - place(y, s->at[i].y)));
-        if (!down && isfinite(s->at[i].y) && (i + 1 == s->n || !isfinite(s->at[i + 1].y)))
-            fputs("h4", f); /* alone, it would be no line */
         down = isfinite(s->at[i].y);
     }
     fputs("\"/>\n", f);
@@ -401,6 +404,20 @@ static void draw_dot(FILE *f, size_t style, double x, double y)
             100 * x, y, colour_of(style), shapes[dash_of(style)]);
 }
 
+/* It has no line to be seen by. */
+static bool is_alone(const chart_series *s, size_t i)
+{
+    return isfinite(s->at[i].y) && (i == 0 || !isfinite(s->at[i - 1].y)) &&
+           (i + 1 == s->n || !isfinite(s->at[i + 1].y));
+}
+
+static void draw_lone_dots(FILE *f, const chart_series *s, const axis *x, const axis *y)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (is_alone(s, i))
+            draw_dot(f, s->style, place(x, s->at[i].x), HEIGHT * (1 - place(y, s->at[i].y)));
+}
+
 /* Every point, or a few on the way and the last one. */
 static void draw_dots(FILE *f, const chart *c, const chart_series *s, const axis *x, const axis *y)
 {
@@ -408,7 +425,8 @@ static void draw_dots(FILE *f, const chart *c, const chart_series *s, const axis
     const size_t every = c->points && s->n <= MANY ? 1 : s->n / FEW + 1;
     const size_t shift = every > 1 ? every * colour_of(s->style) / STYLES : 0;
     for (size_t i = 0; i < s->n; i++)
-        if (isfinite(s->at[i].y) && ((i + shift) % every == every - 1 || i + 1 == s->n))
+        if (isfinite(s->at[i].y) && !is_alone(s, i) &&
+            ((i + shift) % every == every - 1 || i + 1 == s->n))
             draw_dot(f, s->style, place(x, s->at[i].x), HEIGHT * (1 - place(y, s->at[i].y)));
 }
 
@@ -495,7 +513,7 @@ static void draw_table(FILE *f, const chart *c, const axis *x)
             continue;
         fprintf(f, "<tr><th scope=\"row\">%.0f</th>", at);
         for (size_t s = 0; s < c->n; s++)
-            fprintf(f, "<td>%s</td>", y_text(text, c, value_at(&c->series[s], at)));
+            html_cell(f, y_text(text, c, value_at(&c->series[s], at)));
         fputs("</tr>\n", f);
     }
     html_table_end(f, NULL);
@@ -533,6 +551,8 @@ void chart_draw(FILE *f, const chart *c)
     for (size_t s = c->n; s-- > 0;) /* the first on top */
         draw_line(f, &c->series[s], &x, &y);
     fputs("</svg>\n", f);
+    for (size_t s = c->n; s-- > 0;)
+        draw_lone_dots(f, &c->series[s], &x, &y);
     for (size_t s = c->n; s-- > 0 && (c->points || (c->n > 1 && !c->marks));)
         draw_dots(f, c, &c->series[s], &x, &y);
     draw_hits(f, c, &x);

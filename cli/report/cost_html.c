@@ -99,7 +99,7 @@ void report_draw_speed(FILE *f, const report *r)
     series_list l = series_new(r);
     bool resumed = false;
     for (size_t i = 0; i < r->n; i++) {
-        series_add_means(&l, r, i, rate_of);
+        series_add_means(&l, r, i, rate_of, SERIES_BRIDGED);
         resumed |= r->runs[i].resumes > 0;
     }
     const bool seeds = series_merge_seeds(&l, r);

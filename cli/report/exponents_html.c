@@ -127,8 +127,9 @@ static void draw_ridges(FILE *f, const report_run *run, const layers_choice *lay
         layers_name(f, run->layers[layers->at[r]].name + start, base - 4);
         fprintf(f, "<line class=\"grid\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>", base,
                 base);
-        fprintf(f, "<text x=\"100%%\" y=\"%.1f\" text-anchor=\"end\">%s zero</text>\n", base - 4,
-                report_percent(text, zeros_of(&run->layers[layers->at[r]])));
+        fprintf(f, "<text x=\"100%%\" y=\"%.1f\" text-anchor=\"end\">", base - 4);
+        html_escape(f, report_percent(text, zeros_of(&run->layers[layers->at[r]])));
+        fputs(" zero</text>\n", f);
     }
     fprintf(f,
             "<svg width=\"100%%\" height=\"%d\" viewBox=\"0 0 %d %d\" "
@@ -170,11 +171,13 @@ static void draw_ridge_table(FILE *f, const report_run *run)
             continue;
         fputs("<tr><th scope=\"row\">", f);
         html_escape(f, x->name);
-        fprintf(f, "</th><td>%s</td>", report_count(text, all));
-        fprintf(f, "<td>%s</td>", report_percent(text, all > 0 ? x->zero / all : 0));
+        fputs("</th>", f);
+        html_cell(f, report_count(text, all));
+        html_cell(f, report_percent(text, all > 0 ? x->zero / all : 0));
         for (size_t k = 0; k < 4; k++)
-            fprintf(f, "<td>%s</td>", report_percent(text, all > 0 ? sums[k] / all : 0));
-        fprintf(f, "<td>%s</td></tr>\n", report_count(text, x->bad));
+            html_cell(f, report_percent(text, all > 0 ? sums[k] / all : 0));
+        html_cell(f, report_count(text, x->bad));
+        fputs("</tr>\n", f);
     }
     html_table_end(f, NULL);
 }

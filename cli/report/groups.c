@@ -65,7 +65,7 @@ static void add_to_group(group *g, const report_run *run, bool is_validated)
     g->n++;
     if (run->fate != REPORT_FINE && g->failed++ == 0)
         g->worst = run;
-    g->running += !run->status;
+    g->running += report_is_running(run);
     g->steps += run->n;
     g->is_sample |= run->n > 1 && run->steps[run->n - 1].step - run->steps[0].step >= run->n;
     g->loss += report_loss_at(run, UINT64_MAX, is_validated);
@@ -117,7 +117,8 @@ static double ratio_to(const report_run *run, const report_run *reference, bool 
 {
     const uint64_t a = run->n > 0 ? run->steps[run->n - 1].step : 0;
     const uint64_t b = reference->n > 0 ? reference->steps[reference->n - 1].step : 0;
-    const uint64_t at = run->status && reference->status ? UINT64_MAX : a < b ? a : b;
+    const bool goes_on = report_is_running(run) || report_is_running(reference);
+    const uint64_t at = !goes_on ? UINT64_MAX : a < b ? a : b;
     const double loss = report_loss_at(run, at, is_validated);
     const double other = report_loss_at(reference, at, is_validated);
     if (is_validated && at != UINT64_MAX && (isnan(loss) || isnan(other)))

@@ -29,14 +29,16 @@ void report_draw_headroom(FILE *f, const report *r)
     for (size_t i = 0; i < r->n; i++)
         if (is_fp16(&r->runs[i])) {
             fp16++;
+            const size_t before = l.n;
             series_add_most(&l, r, i, stored_of);
-            n += series_marks(marks + n, &r->runs[i], i, limit_of);
+            if (l.n > before) /* not of a run that has no line here */
+                n += series_marks(marks + n, &r->runs[i], i, limit_of);
         }
     chart_draw(f, &(chart){.id = "stored",
                            .title = "Largest gradient times scale",
-                           .about = "The largest that is stored, of the steps at each place, in "
-                                    "powers of two: above the line it overflows in FP16. A mark "
-                                    "stands where steps were skipped.",
+                           .about = "The largest of the steps at each place, in powers of two: "
+                                    "above the line FP16 overflows. A mark stands where steps "
+                                    "were skipped.",
                            .none = fp16 ? NULL : "No run here stores gradients in FP16.",
                            .unit = CHART_POWER,
                            .limit_name = "FP16: 65504",
@@ -53,7 +55,7 @@ void report_draw_rates(FILE *f, const report *r)
 {
     series_list norms = series_new(r), rates = series_new(r);
     for (size_t i = 0; i < r->n; i++) {
-        series_add_means(&norms, r, i, norm_of);
+        series_add_means(&norms, r, i, norm_of, SERIES_BRIDGED);
         series_add_most(&rates, r, i, lr_of); /* as it is: a mean would bend the warm-up */
     }
     const bool seeds = series_merge_seeds(&norms, r);

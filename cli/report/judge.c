@@ -104,6 +104,8 @@ bool report_is_half(const report_run *run)
     return precision ? strcmp(precision, "fp32") != 0 : !run->half || strcmp(run->half, "f32") != 0;
 }
 
+bool report_is_running(const report_run *run) { return !run->status && run->tells_end; }
+
 bool report_has_fixed_scale(const report_run *run)
 {
     const char *scaler = report_value(&run->config, "scaler");

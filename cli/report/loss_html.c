@@ -30,7 +30,7 @@ void report_draw_loss(FILE *f, const report *r)
     series_list train = series_new(r), valid = series_new(r), accuracy = series_new(r);
     size_t longest = 0, shortest = SIZE_MAX, valids = 0;
     for (size_t i = 0; i < r->n; i++) {
-        series_add_means(&train, r, i, loss_of);
+        series_add_means(&train, r, i, loss_of, r->runs[i].kind ? SERIES_BRIDGED : SERIES_BROKEN);
         series_add_valid(&valid, r, i, valid_loss);
         series_add_valid(&accuracy, r, i, valid_accuracy);
         valids += r->runs[i].valids;

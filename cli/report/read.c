@@ -300,6 +300,7 @@ static gs_status read_lines(report_run *run, gs_log_file *file, gs_error *error)
         if (!more)
             break;
         const bool understood = status == GS_OK && add_line(run, &line);
+        run->tells_end |= understood && line.kind != GS_LOG_STEP;
         if (understood && !run->has_loss && (line.kind == GS_LOG_STEP || line.kind == GS_LOG_VALID))
             run->has_loss = gs_log_has(file, "loss", NULL) == GS_OK;
         const bool is_rest = line.number == last; /* of a line too long, counted already */

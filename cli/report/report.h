@@ -112,6 +112,7 @@ typedef struct report_run {
     const char *kind; /* of another framework's log; NULL: ours */
     bool only_skips;  /* logs_about */
     bool tells_skips, tells_retries;
+    bool tells_end; /* it has lines of events, so that an end is told of */
     double last_scale;
     bool is_cut;   /* the last line has no end: the job is writing, or was killed */
     bool has_loss; /* a line has the member, be it null */
@@ -140,6 +141,8 @@ int report_read(report_run *run, const char *path);
 void report_free(report_run *run);
 const char *report_value(const report_pairs *pairs, const char *key); /* NULL: not there */
 bool report_is_half(const report_run *run);
+/* It has not ended, or broke off; false where the log would not tell. */
+bool report_is_running(const report_run *run);
 bool report_has_fixed_scale(const report_run *run); /* none, guard, static:S */
 
 /* ---- what it means ---- */

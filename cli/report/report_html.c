@@ -36,7 +36,8 @@ static const char page_style[] =
     "font-weight:600}details.run>summary .soft{font-weight:400;font-size:.9rem}\n"
     ".runs th:first-child{position:sticky;left:0;background:var(--paper);z-index:1}"
     ".runs thead th:first-child{background:var(--card)}\n"
-    ".runs tbody th{white-space:normal;min-width:12em;max-width:50vw}\n"
+    ".runs tbody th{white-space:normal;min-width:10em;max-width:50vw}"
+    ".runs td:nth-child(2){white-space:normal}.runs th,.runs td{padding:5px 9px}\n"
     ".runs "
     ".swatch{margin-right:8px}section>.scroll,details:not(.numbers)>.scroll{max-height:none}\n"
     ".differs th,.differs td{background:color-mix(in srgb,var(--subnormal) 14%,transparent)}"
@@ -143,7 +144,7 @@ static void draw_verdict(FILE *f, const report *r)
 
 static void cell(FILE *f, bool known, const char *text)
 {
-    fprintf(f, "<td>%s</td>", known ? text : "\xE2\x80\x93");
+    html_cell(f, known ? text : "\xE2\x80\x93");
 }
 
 static void draw_status(FILE *f, const report_run *run)
@@ -155,7 +156,7 @@ static void draw_status(FILE *f, const report_run *run)
     if (run->status && strcmp(run->status, "done") != 0) {
         fputs(", ", f);
         html_escape(f, run->status);
-    } else if (!run->status) {
+    } else if (report_is_running(run)) {
         fputs(steps ? " of " : " so far", f);
         html_escape(f, steps ? steps : "");
     }
@@ -296,7 +297,9 @@ static void draw_footer(FILE *f, const report *r)
         if (run->kind)
             fprintf(f, ", read as %s", run->kind);
         if (run->only_skips)
-            fputs("; it tells which steps were skipped, not how many were applied", f);
+            fputs("; it tells of steps that were skipped, not how many were applied between and "
+                  "after them",
+                  f);
         if (run->damaged)
             fprintf(f, "; <strong>%" PRIu64 " could not be read and %s left out</strong>",
                     run->damaged, run->damaged == 1 ? "is" : "are");

@@ -81,7 +81,7 @@ bool series_merge_seeds(series_list *l, const report *r)
 size_t series_window(size_t n) { return n / 50; }
 
 void series_add_means(series_list *l, const report *r, size_t run,
-                      float (*of)(const report_step *step))
+                      float (*of)(const report_step *step), series_gaps gaps)
 {
     const report_run *u = &r->runs[run];
     const size_t n = u->n < SERIES_POINTS ? u->n : SERIES_POINTS, w = series_window(u->n);
@@ -90,17 +90,19 @@ void series_add_means(series_list *l, const report *r, size_t run,
         const size_t from = k * u->n / n, to = (k + 1) * u->n / n;
         const size_t first = from > w ? from - w : 0, last = to + w < u->n ? to + w : u->n;
         double sum = 0, count = 0, low = (double)INFINITY, high = -(double)INFINITY;
+        bool own = gaps == SERIES_BRIDGED;
         for (size_t i = first; i < last; i++) {
             const double value = (double)of(&u->steps[i]);
             if (!isfinite(value))
                 continue;
+            own |= i >= from && i < to;
             sum += value;
             count++;
             low = fmin(low, value);
             high = fmax(high, value);
         }
         points[k] = (chart_point){(double)u->steps[to - 1].step,
-                                  count > 0 ? sum / count : (double)NAN, low, high};
+                                  own && count > 0 ? sum / count : (double)NAN, low, high};
     }
     series_add(l, r, run, points, n);
 }

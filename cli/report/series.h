@@ -20,9 +20,13 @@ void series_free(series_list *l);
 /* Takes points[n]. */
 void series_add(series_list *l, const report *r, size_t run, chart_point *points, size_t n);
 
+/* Where no step of a place has a value: those around it stand in for what was not told, but not for
+ * a loss that was not finite. */
+typedef enum series_gaps { SERIES_BRIDGED, SERIES_BROKEN } series_gaps;
+
 /* Means of steps around each place; low and high are of the same steps. */
 void series_add_means(series_list *l, const report *r, size_t run,
-                      float (*of)(const report_step *step));
+                      float (*of)(const report_step *step), series_gaps gaps);
 /* Steps on each side over which a line of n steps is a mean. */
 size_t series_window(size_t n);
 

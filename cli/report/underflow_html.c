@@ -114,31 +114,38 @@ static void draw_map(FILE *f, const heat *h, const report_run *run, const layers
     fputs("</svg></figure>\n", f);
 }
 
-static void draw_map_table(FILE *f, const heat *h, const report_run *run)
+/* Of the steps, not of the map's columns, which are means over steps where there are many. */
+static void draw_map_table(FILE *f, const report_run *run)
 {
+    struct {
+        double first, last, most;
+    } *of = cli_resize(NULL, run->layer_count * sizeof *of);
     char text[32];
+    memset(of, 0, run->layer_count * sizeof *of);
+    for (size_t i = run->cell_count; i-- > 0;) {
+        const report_cell *c = &run->cells[i];
+        const double share = (double)c->underflow;
+        of[c->layer].first = share;
+        of[c->layer].most = fmax(of[c->layer].most, share);
+    }
+    for (size_t i = 0; i < run->cell_count; i++)
+        of[run->cells[i].layer].last = (double)run->cells[i].underflow;
     html_table_begin(f, NULL,
                      (const char *const[]){"layer", "mean", "first", "last", "most", NULL});
     for (size_t l = 0; l < run->layer_count; l++) {
-        double ends[2] = {(double)NAN, (double)NAN}, most = 0;
-        for (size_t c = 0; c < h->columns; c++) {
-            const size_t at = l * COLUMNS + c;
-            if (h->count[at] == 0)
-                continue;
-            ends[1] = h->sum[at] / h->count[at];
-            ends[0] = isnan(ends[0]) ? ends[1] : ends[0];
-            most = fmax(most, ends[1]);
-        }
-        if (isnan(ends[0]))
+        if (!has_cells(&run->layers[l]))
             continue;
         fputs("<tr><th scope=\"row\">", f);
         html_escape(f, run->layers[l].name);
-        fprintf(f, "</th><td>%s</td>", report_percent(text, layers_underflow(&run->layers[l])));
-        fprintf(f, "<td>%s</td>", report_percent(text, ends[0]));
-        fprintf(f, "<td>%s</td>", report_percent(text, ends[1]));
-        fprintf(f, "<td>%s</td></tr>\n", report_percent(text, most));
+        fputs("</th>", f);
+        html_cell(f, report_percent(text, layers_underflow(&run->layers[l])));
+        html_cell(f, report_percent(text, of[l].first));
+        html_cell(f, report_percent(text, of[l].last));
+        html_cell(f, report_percent(text, of[l].most));
+        fputs("</tr>\n", f);
     }
     html_table_end(f, NULL);
+    free(of);
 }
 
 static bool has_underflow(const report_run *run)
@@ -165,7 +172,7 @@ static void draw_chart(FILE *f, const report *r)
 {
     series_list l = series_new(r);
     for (size_t i = 0; i < r->n; i++)
-        series_add_means(&l, r, i, underflow_of);
+        series_add_means(&l, r, i, underflow_of, SERIES_BRIDGED);
     const bool seeds = series_merge_seeds(&l, r);
     chart_draw(f, &(chart){.id = "underflow",
                            .title = "Gradients that underflowed to zero",
@@ -182,19 +189,26 @@ static void draw_chart(FILE *f, const report *r)
     series_free(&l);
 }
 
+static void draw_classes(FILE *f)
+{
+    fputs("<ul class=\"legend\">", f);
+    for (int c = 0; c < CLASSES; c++)
+        fprintf(f, "<li><i class=\"heat h%d\"></i>%s</li>", c, edge_names[c]);
+    fputs("</ul>\n", f);
+}
+
 static void draw_maps(FILE *f, const report *r)
 {
     layers_choice *first = cli_resize(NULL, sizeof *first), *rest = cli_resize(NULL, sizeof *rest);
     size_t n = 0;
     char id[32];
-    fputs("<h3>By layer</h3>\n<ul class=\"legend\">", f);
-    for (int c = 0; c < CLASSES; c++)
-        fprintf(f, "<li><i class=\"heat h%d\"></i>%s</li>", c, edge_names[c]);
-    fputs("</ul>\n", f);
+    fputs("<h3>By layer</h3>\n", f);
     for (size_t i = 0; i < r->n; i++) {
         const report_run *run = &r->runs[i];
         if (!has_map(run))
             continue;
+        if (n == 0)
+            draw_classes(f);
         heat h;
         heat_make(&h, run);
         layers_choose(first, rest, run, has_cells);
@@ -210,7 +224,7 @@ static void draw_maps(FILE *f, const report *r)
             draw_map(f, &h, run, rest, id);
             fputs("</details>\n", f);
         }
-        draw_map_table(f, &h, run);
+        draw_map_table(f, run);
         fputs("</details>\n", f);
         free(h.sum);
         n++;

@@ -30,6 +30,9 @@ static double lowest_scale(const report_run *run)
     return lowest;
 }
 
+/* A log without settings may be of a job that gradscale cannot run. */
+static bool is_ours(const report_run *run) { return run->config.n > 0; }
+
 static void say_use_alone(FILE *f, const verdict *v)
 {
     const group *g = &v->at[0];
@@ -65,7 +68,7 @@ static void say_use_alone(FILE *f, const verdict *v)
             f);
     else if (!g->first->only_skips && !g->is_sample && group_wasted(g) >= 0.05)
         fprintf(f, "A scale that overflows less often: %s headroom keeps its distance.\n",
-                g->first->kind ? "the policy" : "--scaler");
+                is_ours(g->first) ? "--scaler" : "the policy");
     else if (g->forward > 0)
         fprintf(f,
                 "No other scale: none mends a loss that is not finite before it is scaled. Look at "
@@ -78,9 +81,9 @@ static void say_use_alone(FILE *f, const verdict *v)
         fputs("The scale gives no reason for a change; the log says nothing of the loss.\n", f);
     else
         fprintf(f, "Nothing here asks for a change.%s\n",
-                g->first->kind ? "" /* a job that gradscale cannot run */
-                : g->is_half   ? " gradscale compare would tell what fp32 makes of the same job."
-                               : " gradscale compare would tell what fp16 and bf16 make of it.");
+                !is_ours(g->first) ? ""
+                : g->is_half ? " gradscale compare would tell what fp32 makes of the same job."
+                             : " gradscale compare would tell what fp16 and bf16 make of it.");
 }
 
 /* "The runs differ in data and steps as well": then precision and scaler are not alone to blame. */
@@ -106,6 +109,13 @@ static void say_differences(FILE *f, const verdict *v)
                              : ", ",
                 differ[k]);
     fputs(n > 0 ? ". Their losses may differ for that.\n" : "", f);
+    bool told = true;
+    for (size_t i = 0; i < v->n; i++)
+        told &= is_ours(v->at[i].first);
+    if (v->reference && !told)
+        fputs(
+            "Not every log tells what was trained: losses compare only between runs of one job.\n",
+            f);
 }
 
 static void say_caveats(FILE *f, const verdict *v)

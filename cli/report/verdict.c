@@ -217,6 +217,25 @@ static void say_layers(FILE *f, const verdict *v, const group *g)
                 top[k].name, report_percent(share, top[k].share));
 }
 
+/* fp32 has no underflow, and needs none. picked[v->n] is written to. */
+static void say_unknown(FILE *f, const verdict *v, bool *picked)
+{
+    static const char *const why[2][2] = {
+        {"its log has no telemetry", "their logs have no telemetry"},
+        {"no step that it applied has telemetry", "no step that they applied has telemetry"}};
+    for (size_t skips = 0; skips < 2; skips++) {
+        size_t n = 0;
+        for (size_t i = 0; i < v->n; i++) {
+            const group *g = &v->at[i];
+            picked[i] = g->is_half && g->steps > 0 && isnan(g->underflow) &&
+                        (g->skipped > 0) == (skips > 0);
+            n += picked[i];
+        }
+        if (n > 0 && say_labels(f, v, picked))
+            fprintf(f, "\tnot known: %s.\n", why[skips][n > 1]);
+    }
+}
+
 static void say_underflow(FILE *f, const verdict *v)
 {
     size_t known = 0, above = 0, told = 0;
@@ -253,39 +272,41 @@ static void say_underflow(FILE *f, const verdict *v)
             say_layers(f, v, &v->at[at]);
         fputs(".\n", f);
     }
-    for (size_t i = 0; i < v->n; i++)
-        if (!done[i] && isfinite(v->at[i].underflow))
-            rest = fmax(rest, v->at[i].underflow);
-    if (told == 0 && !(rest > 0))
-        fputs("None of the non-zero gradients underflowed to zero when stored.\n", f);
-    else if (told == 0) {
-        fputs("Next to none: ", f);
-        say_at_most(f, rest, known > 1);
-        fputs(" of the non-zero gradients underflowed to zero when stored.\n", f);
-    } else if (known > told) {
-        fprintf(f, "The other%s: ", known > told + 1 ? "s" : "");
-        if (rest > 0)
-            say_at_most(f, rest, true);
-        else
-            fputs("none", f);
-        fputs(".\n", f);
+    bool partly = false; /* one that has no underflow to tell is not one of "the others" */
+    for (size_t i = 0; i < v->n; i++) {
+        done[i] = !done[i] && isfinite(v->at[i].underflow); /* the rest */
+        rest = done[i] ? fmax(rest, v->at[i].underflow) : rest;
+        partly |= v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow);
     }
-    for (size_t i = 0; i < v->n; i++) /* fp32 has none, and needs none */
-        if (v->at[i].is_half && v->at[i].steps > 0 && isnan(v->at[i].underflow))
-            fprintf(f, "%s\tnot known: %s.\n", v->at[i].label,
-                    v->at[i].skipped > 0 ? "no step that it applied has telemetry"
-                                         : "it ran without telemetry");
+    if (known > told) {
+        if (partly && say_labels(f, v, done))
+            fputs("\t", f);
+        else if (told > 0)
+            fprintf(f, "The other%s: ", known > told + 1 ? "s" : "");
+        if (!(rest > 0))
+            fputs(partly || told > 0 ? "none" : "None", f);
+        else if (told == 0)
+            fputs(partly ? "next to none: " : "Next to none: ", f);
+        if (rest > 0)
+            say_at_most(f, rest, known > 1);
+        fputs(told > 0 ? ".\n" : " of the non-zero gradients underflowed to zero when stored.\n",
+              f);
+    }
+    say_unknown(f, v, done);
     free(done);
 }
 
-static void say_skips(FILE *f, const verdict *v)
+/* picked[v->n] is written to. */
+static void say_skips(FILE *f, const verdict *v, bool *picked)
 {
+    enum { MOST = 12 };
     char share[32];
-    for (size_t i = 0, n = 0; i < v->n && n < 6; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < v->n; i++) {
         const group *g = &v->at[i];
-        if (g->skipped + g->retried == 0)
+        picked[i] = g->skipped + g->retried > 0 && ++n > MOST;
+        if (g->skipped + g->retried == 0 || picked[i])
             continue;
-        n++;
         fprintf(f, "%s\t", g->label);
         if (g->skipped && g->first->only_skips)
             fprintf(f, "skipped %" PRIu64 " step%s", g->skipped, cli_s(g->skipped));
@@ -313,6 +334,8 @@ static void say_skips(FILE *f, const verdict *v)
                     g->retried, g->retried == 1 ? "batch" : "batches");
         fputs(".\n", f);
     }
+    if (n > MOST && say_labels(f, v, picked))
+        fputs("\tskipped or retried steps as well.\n", f);
 }
 
 static void say_cost(FILE *f, const verdict *v)
@@ -360,7 +383,7 @@ static void say_cost(FILE *f, const verdict *v)
         fprintf(f, "%s a %s of %s; there is no other run to compare it with.\n",
                 v->at[0].running ? "It has come to" : "It ended at", loss_name(v),
                 report_number(a, v->at[0].loss));
-    say_skips(f, v);
+    say_skips(f, v, picked);
     free(picked);
 }
 

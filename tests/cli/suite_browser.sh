@@ -13,6 +13,7 @@ log none -v name="fp16 none" -v precision=fp16 -v steps=150 -v underflow=0.7 -v 
 log pytorch -v name="fp16 pytorch" -v precision=fp16 -v scaler=pytorch -v steps=150 -v loss=0.1002 -v scale=12 -v skip=40
 log headroom -v name="fp16 headroom with <a> & a name that is long, very_long_and_unbroken_for_a_phone" \
     -v precision=fp16 -v scaler=headroom -v steps=150 -v loss=0.0999 -v scale=15 -v again=50
+log wide -v name="fp16 none" -v precision=fp16 -v steps=600 -v underflow=0.0001
 check "a report of runs" "$program" report --output "$shots/report.html" --title "Browser test" \
     "$tmp/fp32.jsonl" "$tmp/none.jsonl" "$tmp/pytorch.jsonl" "$tmp/headroom.jsonl"
 check "is well-formed" awk -f tests/support/html.awk "$shots/report.html"
@@ -83,4 +84,17 @@ END
     browse "file://$tmp/frame.html" --allow-file-access-from-files --dump-dom >"$tmp/dom"
     check "$name is no wider than a phone" grep -q '<title>wide 390 of 390</title>' "$tmp/dom"
 done
+
+# A run that diverged has the widest row.
+sed 's/"status":"done"/"status":"diverged"/; s/"event":"valid",\("step":[0-9]*\),"loss":[0-9.e-]*/"event":"valid",\1,"loss":null/' \
+    "$tmp/wide.jsonl" >"$tmp/diverged.jsonl"
+check "a run that diverged" "$program" report --output "$tmp/diverged.html" "$tmp/diverged.jsonl"
+check "says so in its row" grep -q ', diverged</td><td>not finite</td>' "$tmp/diverged.html"
+cat >"$tmp/frame.html" <<END
+<!DOCTYPE html><body><iframe style="width:1000px;height:800px;border:0" src="file://$tmp/diverged.html"></iframe>
+<script>onload = () => { const d = document.querySelector("iframe").contentDocument.querySelector(".runs .scroll");
+    document.title = d.scrollWidth > d.clientWidth ? "cut" : "whole" }</script>
+END
+browse "file://$tmp/frame.html" --allow-file-access-from-files --dump-dom >"$tmp/dom"
+check "its table is whole at 1000 px" grep -q '<title>whole</title>' "$tmp/dom"
 finish

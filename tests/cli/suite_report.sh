@@ -127,6 +127,15 @@ check "is the headline" says "fp16 none failed: its loss is not finite at the en
 awk '/"event":"valid"/ { next } /"step":(3[1-9]|40),/ { sub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/none.jsonl" >"$tmp/late.jsonl"
 check "from some step on" page late
 check "names it" says "fp16 none failed: its loss is not finite at the end, first at step 31"
+# dots_of ID: dots and marks of skipped steps in a chart.
+dots_of() { awk -v id="$1-t" 'index($0, "aria-labelledby=\"" id) { on = 1 } on && /class="dot s/ { n++ } on && /<\/table>/ { exit } END { print n + 0 }' "$page"; }
+log early -v name=early -v precision=fp16 -v scaler=none -v steps=100
+awk '/"event":"valid"/ { next } /"step":([2-9]|[1-9][0-9]|100),/ { sub(/"loss":[0-9.e-]*/, "\"loss\":null") } 1' "$tmp/early.jsonl" >"$tmp/second.jsonl"
+check "from the second step on" page second
+check "its chart ends before" not has "step 2: early"
+check "a point that stands alone is seen" test "$(dots_of train)" -eq 1
+log tiny -v name=tiny -v precision=fp16 -v scaler=pytorch -v scale=16 -v underflow=0.0000005
+check "a share below 0.0001% is no tag" page tiny
 log stuck -v name="fp16 static:1e15" -v precision=fp16 -v scaler=static:1e15 -v skip=1
 sed '/"step":[2-4][0-9]*,/s/"found_inf":false/"found_inf":true/; /"layers","step":[2-4]0/s/"flushed":[0-9.]*/"flushed":0/g' "$tmp/none.jsonl" >"$tmp/bad.jsonl"
 check "gradients that are not finite, and applied" page bad
@@ -288,7 +297,7 @@ check "steps only" page bare
 check "its name is the file's" has '<h1>bare.jsonl</h1>'
 check "no telemetry" says "Not known"
 check "no validation" says "goes by the training loss"
-check "it has not ended" says "It has not ended"
+check "whether it has ended is not told" not says "ended: this is how things stand"
 head -n 1 "$tmp/one.jsonl" >"$tmp/begun.jsonl"
 check "no step yet" page begun
 check "it says so" says "No step has been logged yet"
@@ -339,6 +348,7 @@ check "get no memory for them" test "$(sed -n 's/.*leaps.log<\/th><td>\([0-9]*\)
 check "Apex" foreign apex.log
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
 check "is not stuck" not says "failed"
+check "where its skips lie is not in the log" has "it tells of steps that were skipped, not how many were applied between and after them"
 sed 's/loss scaler 0 //' tests/logs/apex.log >"$tmp/apex.log"
 check "Apex's FP16_Optimizer" "$program" report --output "$page" "$tmp/apex.log"
 check "its skips" says "apex.log skipped 3 steps; how many it applied is not in the log"
@@ -346,6 +356,10 @@ check "steps are no fewer than it tells" has "<td>2003 or more</td>"
 check "fairseq" foreign fairseq.log
 check "its numbers" says "ended at a validation loss of 13.25"
 check "its skips" says "skipped 2 of 9 steps"
+sed '/NOTE/d' tests/logs/fairseq.log >"$tmp/fairseq.log"
+check "fairseq without its notes" "$program" report --output "$page" "$tmp/fairseq.log"
+check "a scale that fell tells of a skip" says "skipped 1 of 8 steps"
+check "at the scale that overflowed" has "step 3, scale 2^6: skipped"
 check "Lightning" foreign lightning.csv
 check "its numbers" says "ended at a validation loss of 1.500"
 check "its steps" has '<td>149</td>'
@@ -360,11 +374,33 @@ check "one logged step in ten is no share of all steps" says "skipped 1 of the 3
 check "and asks for no other scale" not says "overflows less often"
 check "the scale alone" foreign scale.jsonl
 check "tells of skips" says "skipped 2 of 5 steps"
+check "and not whether it has ended" not says "has not ended"
+check "nor in the table" not has " so far</td>"
 check "several, one without a loss" "$program" report --output "$page" tests/logs/megatron.log tests/logs/lightning.csv tests/logs/deepspeed.log
 check "which is said of that one" says "deepspeed.log tells nothing of its loss."
+check "whether they are of one job is not known" says "losses compare only between runs of one job"
+check "colours of a map that is not there are not explained" not has '<i class="heat h1">'
 check "is not called a loss that is not finite" not says "not finite"
 check "nor a failure" says "by a loss that is not in the log: deepspeed.log"
 check "the others' losses are in the logs" not says "The loss is not in the logs"
+check "with one that tells of its underflow" "$program" report --output "$page" "$tmp/one.jsonl" tests/logs/megatron.log tests/logs/deepspeed.log tests/logs/lightning.csv
+check "what is known is said of that one" says "one run 2% of the non-zero gradients underflowed"
+check "what is not, of the others" says "megatron.log and deepspeed.log not known: no step that they applied has telemetry."
+check "and why" says "lightning.csv not known: its log has no telemetry."
+check "a run without a line has no marks" test "$(dots_of stored)" -eq 2
+check "a skip before the first gradient that is finite" sh -c "sed 's/\"amax\":0.5/\"amax\":0/; /\"step\":3[0-9]/s/\"amax\":0/\"amax\":0.5/' '$tmp/one.jsonl' >'$tmp/later.jsonl'"
+check "is in the chart" page later
+check "at its step" grep -q 'Steps 20 to 40, 1 line' "$page"
+set --
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
+    cp tests/logs/megatron.log "$tmp/m$i.log"
+    set -- "$@" "$tmp/m$i.log"
+done
+check "more than a dozen with skips" "$program" report --output "$page" "$@"
+check "are all named" says "m13.log and m14.log skipped or retried steps as well."
+log faint -v name=faint -v precision=fp16 -v scaler=pytorch -v scale=16 -v underflow=0.00002
+check "next to no underflow, and one that does not tell" "$program" report --output "$page" "$tmp/faint.jsonl" tests/logs/megatron.log
+check "names whose it is" says "faint next to none: 0.002% of the non-zero gradients"
 grep -v '"eval_loss"' tests/logs/trainer_state.json >"$tmp/unvalidated.json"
 check "one that was validated, one that was not" "$program" report --output "$page" "$tmp/unvalidated.json" tests/logs/lightning.csv
 check "are compared by the loss that both have" says "Not every run was validated: this goes by the training loss."
@@ -537,7 +573,7 @@ check "is drawn step by step" has "step 40: rates 0.04</title>"
 check "on an axis of its own" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<details/ { exit } on' "$page" | grep -c '>0.0[0-4]</text>')" -ge 2
 sed '/"step":[0-9]*[1-9],/s/"lr":[0-9.]*/"lr":null/' "$tmp/rate.jsonl" >"$tmp/sparse.jsonl"
 check "one that is logged now and then" page sparse
-check "is seen all the same" test "$(awk '/aria-labelledby="lr-t/ { on = 1 } on && /<path class="line/ { print gsub(/h4/, ""); exit }' "$page")" -eq 4
+check "is seen all the same" test "$(dots_of lr)" -eq 4
 log kilo -v name=kilo -v bytes=4000
 check "bytes below a million" page kilo
 check "are kB" has "weights 4 kB. activations 8 kB."
