@@ -270,6 +270,9 @@ void cli_show_saved(const char *path);
 enum { CLI_WIDTH = 79 };
 void cli_wrap(const char *text, int at, int indent);
 
+size_t cli_terminal_width(FILE *to);  /* SIZE_MAX of a file */
+size_t cli_text_width(const char *s); /* characters, not bytes */
+
 /* A table with aligned columns. titles end with NULL; each begins with '<' or '>', its side. One
  * that is wider than the terminal (or COLUMNS) is printed in parts, each with the first column, or
  * with the `keys` columns that tell the rows apart.

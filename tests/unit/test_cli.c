@@ -2,6 +2,7 @@
 #include "cli/core/man.c"
 #include "cli/core/options.c"
 #include "cli/core/print.c"
+#include "cli/core/table.c"
 
 #include "test.h"
 
