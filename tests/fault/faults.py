@@ -120,8 +120,10 @@ def judge_compare(cwd, code, how):
     if code == 0 and not os.path.exists(os.path.join(cwd, "cmp/report.html")):
         return "exit code 0 without a report"
     r = plain(["compare", "--quiet", "--resume"] + CMP, cwd)
+    if r.returncode == 2 and b"holds no job.conf" in r.stderr: # it had not begun
+        r = plain(["compare", "--quiet"] + CMP, cwd)
     if r.returncode != 0:
-        return "--resume: exit code %d, %s" % (r.returncode, r.stderr.decode()[:200])
+        return "the next start: exit code %d, %s" % (r.returncode, r.stderr.decode()[:200])
     return None
 
 def all_faults(command, counts):
