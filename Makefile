@@ -267,6 +267,7 @@ $(BUILD)/tests/ptx/libcuda.so.1: $(call obj,$(wildcard tests/ptx/*.c))
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(ALLFLAGS) $(LDFLAGS) -shared -Wl,-soname,stand-in.so -o $@ $^ $(LIBS)
 $(BUILD)/tests/test_device_cuda: | $(BUILD)/tests/ptx/libcuda.so.1 $(PTX)
+suites: $(BUILD)/tests/ptx/libcuda.so.1 $(PTX) # suite_device takes it as well
 $(BUILD)/tests/ptx/numbers_%.ptx: tests/ptx/numbers.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) $(NVCCFLAGS) -arch=compute_$* -ptx $< -o $@
