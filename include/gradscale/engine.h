@@ -236,8 +236,8 @@ GS_API gs_value *gs_attention_grouped(gs_tape *tape, gs_value *q, gs_value *k, g
 /* The same without a mask: every token attends to all, as in an encoder. */
 GS_API gs_value *gs_attention_unmasked(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v,
                                        size_t heads, size_t kv_heads);
-/* Keys and values of the n tokens before, of one layer: [kv_heads, room, d] each, of one type, in
- * the caller's memory. */
+/* Keys and values of the n tokens before, of one layer: k [kv_heads, d, room], v [kv_heads, room,
+ * d], of one type, in the caller's memory. */
 typedef struct gs_kv {
     void *k, *v;
     gs_dtype dtype;

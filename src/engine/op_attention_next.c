@@ -2,6 +2,9 @@
  * gradient, no copy of the past. Sums are those of op_attention.c, element for element: a product's
  * element does not depend on how many rows there are, and a weight after a query's past is zero.
  *
+ * Keys lie transposed, so that both products read memory in long runs: with one query there is
+ * nothing that would pay for transposing them.
+ *
  * Groups of heads that share keys and values are shared out among the threads. Of a single token
  * the heads of a group are the rows of one product, so that its keys and values are read once. */
 #include "engine/engine.h"
@@ -36,11 +39,13 @@ static const void *part(const next_loop *l, size_t row, size_t which, size_t h)
 
 static void append(const next_loop *l, size_t group)
 {
-    const size_t row = l->d * gsi_size_of(l->kv->dtype);
+    const size_t size = gsi_size_of(l->kv->dtype), room = l->kv->room, d = l->d;
     for (size_t i = 0; i < l->time; i++) {
-        const size_t at = (group * l->kv->room + l->kv->n + i) * row;
-        memcpy((char *)l->kv->k + at, part(l, i, 1, group), row);
-        memcpy((char *)l->kv->v + at, part(l, i, 2, group), row);
+        const size_t at = l->kv->n + i;
+        const char *const key = part(l, i, 1, group);
+        for (size_t c = 0; c < d; c++)
+            memcpy((char *)l->kv->k + ((group * d + c) * room + at) * size, key + c * size, size);
+        memcpy((char *)l->kv->v + (group * room + at) * d * size, part(l, i, 2, group), d * size);
     }
 }
 
@@ -53,8 +58,7 @@ static void attend(const next_loop *l, size_t group, const void *q, size_t q_str
     const size_t first = group * l->kv->room * l->d;
     gs_gemm g = {.m = rows, .n = n, .k = l->d, .batch = 1};
     g.a = (gs_matrix){.data = q, .dtype = type, .stride = q_stride};
-    g.b = (gs_matrix){
-        .data = gsi_at(l->kv->k, type, first), .dtype = type, .stride = l->d, .transposed = 1};
+    g.b = (gs_matrix){.data = gsi_at(l->kv->k, type, first), .dtype = type, .stride = l->kv->room};
     g.c = (gs_matrix_out){f, GS_F32, n, 0};
     gsi_gemm_serial(l->t->ctx, &g, f + l->gemm);
     l->t->rows->attend((gsi_out){f + l->p, type, NULL}, f, rows, n, past, 1 / sqrtf((float)l->d));

@@ -71,29 +71,30 @@ void gsi_skinny_nt(const gsi_job *r)
         run_chunk(r, chunk);
 }
 
-/* A few rows of b at a time, all columns of the tile, so that memory is read in long runs; every
- * panel of a is multiplied by them before they leave L2. Sums lie [panels][whole][mr][nr], those of
+/* A few rows of b at a time, more of a narrow b, all columns of the tile, so that memory is read in
+ * long runs; every panel of a is multiplied by them before they leave L2. Sums lie [panels][whole][mr][nr], those of
  * the last columns behind them; in another such array those of a block, until it ends. */
 void gsi_skinny_nn(const gsi_job *r)
 {
-    enum { AT_ONCE = 8 };
+    enum { LEAST = 8, ELEMENTS = 4096 };
     const gsi_gemm_isa *isa = r->isa;
     const gs_gemm *g = r->g;
     const gsi_tile t = r->t;
     const size_t micro = isa->mr * isa->nr, whole = t.n / isa->nr, panel = isa->mr * GSI_KC;
+    const size_t at_once = gsi_max_size(LEAST, ELEMENTS / gsi_max_size(t.n, 1));
     float *const of_block = r->sums + r->p.strips * r->p.panels * micro;
     for (size_t block = t.block; block < t.end; block++) {
         const size_t k0 = block * GSI_KC, k = gsi_min_size(g->k - k0, GSI_KC);
         for (size_t p = 0; p < r->p.panels; p++)
             gsi_pack_skinny(isa, r->a + p * panel, &g->a, r->a_data, t.i0 + p * r->p.height,
                             rows_of(r, p), k0, k);
-        for (size_t at = 0; at < k; at += AT_ONCE)
+        for (size_t at = 0; at < k; at += at_once)
             for (size_t p = 0; p < r->p.panels; p++) {
                 float *const sums = r->sums + p * whole * micro;
                 float *const part = of_block + p * whole * micro;
-                const bool ends = at + AT_ONCE >= k;
+                const bool ends = at + at_once >= k;
                 gsi_skinny x = skinny_of(r, p, r->a + p * panel + at, k0 + at,
-                                         gsi_min_size(k - at, AT_ONCE), t.j0, whole * isa->nr);
+                                         gsi_min_size(k - at, at_once), t.j0, whole * isa->nr);
                 x.so_far = at > 0 ? part : NULL;
                 x.sums = ends ? sums : part;
                 x.before = ends && block > t.block ? sums : NULL;

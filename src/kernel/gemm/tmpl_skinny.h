@@ -89,36 +89,49 @@ INLINE void skinny_nt(const gsi_skinny *x, const gs_dtype type, const size_t m, 
     add_sums(x->sums, x->before, s, m, vecs);
 }
 
-/* b is stored [k][n]: a panel of rows of b, and all its sums, from column j. */
-INLINE void skinny_nn_panel(const gsi_skinny *x, size_t j, const gs_dtype type, const size_t m)
+/* b is stored [k][n]: `panels` panels of rows of b, and all their sums, from column j. A single
+ * panel of one row has VECS sums that wait for those before them: two panels keep up with memory.
+ */
+INLINE void skinny_nn_panels(const gsi_skinny *x, size_t j, const gs_dtype type, const size_t m,
+                             const size_t panels)
 {
     const size_t row = x->b_stride * gsi_size_of(type);
-    const bool apart = x->b_stride > NR; /* else the hardware prefetches them */
+    const bool apart = x->b_stride > panels * NR; /* else the hardware prefetches them */
     const char *b = (const char *)x->b + j * gsi_size_of(type);
     const float *const so_far = x->so_far ? x->so_far + j * MR : NULL;
-    vf s[SKINNY_MR][VECS];
-    UNROLL for (size_t i = 0; i < m; i++) UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] =
-        so_far ? load_whole(so_far + i * NR + v * WIDTH) : splat(0);
+    vf s[2][SKINNY_MR][VECS];
+    UNROLL for (size_t c = 0; c < panels; c++) UNROLL for (size_t i = 0; i < m; i++)
+        UNROLL for (size_t v = 0; v < VECS; v++) s[c][i][v] =
+            so_far ? load_whole(so_far + c * MR * NR + i * NR + v * WIDTH) : splat(0);
 #pragma GCC unroll 4
     for (size_t p = 0; p < x->k; p++, b += row) {
-        vf y[VECS];
-        UNROLL for (size_t v = 0; v < VECS; v++) y[v] = load(b, v * WIDTH, type, WIDTH);
+        vf y[2][VECS];
+        UNROLL for (size_t c = 0; c < panels; c++) UNROLL for (size_t v = 0; v < VECS; v++)
+            y[c][v] = load(b, c * NR + v * WIDTH, type, WIDTH);
         if (apart)
-            UNROLL for (size_t at = 0; at < NR * gsi_size_of(type); at += GSI_ALIGN)
+            UNROLL for (size_t at = 0; at < panels * NR * gsi_size_of(type); at += GSI_ALIGN)
                 __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
         UNROLL for (size_t i = 0; i < m; i++)
         {
             const vf a = splat(x->a[i * GSI_KC + p]);
-            UNROLL for (size_t v = 0; v < VECS; v++) s[i][v] = mul_add(a, y[v], s[i][v]);
+            UNROLL for (size_t c = 0; c < panels; c++) UNROLL for (size_t v = 0; v < VECS; v++)
+                s[c][i][v] = mul_add(a, y[c][v], s[c][i][v]);
         }
     }
-    add_sums(x->sums + j * MR, x->before ? x->before + j * MR : NULL, s, m, VECS);
+    UNROLL for (size_t c = 0; c < panels; c++)
+    {
+        const size_t at = (j + c * NR) * MR;
+        add_sums(x->sums + at, x->before ? x->before + at : NULL, s[c], m, VECS);
+    }
 }
 
 INLINE void skinny_nn(const gsi_skinny *x, const gs_dtype type, const size_t m)
 {
-    for (size_t j = 0; j < x->n; j += NR)
-        skinny_nn_panel(x, j, type, m);
+    size_t j = 0;
+    for (; m == 1 && j + 2 * NR <= x->n; j += 2 * NR)
+        skinny_nn_panels(x, j, type, m, 2);
+    for (; j < x->n; j += NR)
+        skinny_nn_panels(x, j, type, m, 1);
 }
 
 INLINE void skinny(const gsi_skinny *x, const gs_dtype type, const bool transposed, const size_t m)
