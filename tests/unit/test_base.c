@@ -143,6 +143,48 @@ static void test_heap_of_libc(void)
     }
 }
 
+/* The flags of the mapping that an address lies in, as smaps tells them; "": it does not. */
+static void mapping_flags(char flags[512], const void *address)
+{
+    char line[512];
+    unsigned long first, end;
+    bool here = false;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    flags[0] = '\0';
+    while (smaps && fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
+            here = first <= (uintptr_t)address && (uintptr_t)address < end;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            memcpy(flags, line, sizeof line);
+    }
+    if (smaps)
+        fclose(smaps);
+}
+
+/* A large block asks for huge pages, a small one does not, and what a caller allocates is his. */
+static void test_heap_huge_pages(void)
+{
+    enum { LARGE = 8 << 20, MIDDLE = LARGE / 2 };
+    char flags[512];
+    books b = {0};
+    const gs_alloc own = books_hook(&b);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0)
+        SKIP("the kernel has no huge pages for those who ask");
+    for (int i = 0; i < 2; i++) {
+        gsi_heap heap;
+        gsi_heap_init(&heap, i == 0 ? NULL : &own);
+        char *p = gsi_new(&heap, LARGE);
+        CHECK(p);
+        mapping_flags(flags, p + MIDDLE);
+        const bool told = flags[0] != '\0';
+        const bool huge = strstr(flags, " hg") != NULL;
+        gsi_free(&heap, p);
+        if (!told)
+            SKIP("smaps does not tell");
+        CHECK_MSG(huge == (i == 0), "%s: %s", i == 0 ? "of libc" : "the caller's", flags);
+    }
+}
+
 typedef struct fixture {
     books b;
     gs_alloc hook;
@@ -595,11 +637,12 @@ static void test_random_is_uniform(void)
 
 TESTS({"statuses", test_statuses}, {"version", test_version}, {"errors", test_errors},
       {"sizes", test_sizes}, {"heap", test_heap}, {"heap_of_libc", test_heap_of_libc},
-      {"arena_blocks", test_arena_blocks}, {"arena_marks", test_arena_marks},
-      {"arena_joins", test_arena_joins}, {"arena_overflow", test_arena_overflow},
-      {"arena_out_of_memory", test_arena_out_of_memory}, {"arena_poison", test_arena_poison},
-      {"pool_indices", test_pool_indices}, {"pool_is_parallel", test_pool_is_parallel},
-      {"pool_nested", test_pool_nested}, {"pool_shared_by_callers", test_pool_shared_by_callers},
+      {"heap_huge_pages", test_heap_huge_pages}, {"arena_blocks", test_arena_blocks},
+      {"arena_marks", test_arena_marks}, {"arena_joins", test_arena_joins},
+      {"arena_overflow", test_arena_overflow}, {"arena_out_of_memory", test_arena_out_of_memory},
+      {"arena_poison", test_arena_poison}, {"pool_indices", test_pool_indices},
+      {"pool_is_parallel", test_pool_is_parallel}, {"pool_nested", test_pool_nested},
+      {"pool_shared_by_callers", test_pool_shared_by_callers},
       {"pool_many_small_loops", test_pool_many_small_loops},
       {"pool_comes_and_goes", test_pool_comes_and_goes},
       {"pool_ends_while_workers_wake", test_pool_ends_while_workers_wake},
