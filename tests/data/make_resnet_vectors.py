@@ -4,12 +4,12 @@ losses of steps of AdamW.
 
     tests/data/make_resnet_vectors.py tests/data
 
-Weights and images are not in the files: both sides compute them, see number(). The truth is PyTorch in f64;
+Weights and images are not in the files: both sides compute them, see vision.py. The truth is PyTorch in f64;
 beside it stands how far PyTorch's own f32, and its bf16 autocast, are from it. tests/unit/test_resnet.c holds
 gradscale to those distances. Little-endian f32, in this order:
 
     logits [BATCH, CLASSES] of evaluation, with the running statistics of a beginning; the largest error of f32
-    of the gradient of each weight SAMPLES elements, spread over it in PyTorch's order: see sample()
+    of the gradient of each weight SAMPLES elements, spread over it in PyTorch's order: see vision.py
     for each weight: norm of the error over norm of the gradient, of those, of f32 and of bf16 autocast
     losses of the steps in f64, in f32, in bf16 autocast
     after the steps, the running variance of the last norm, in f64
@@ -24,18 +24,10 @@ import torch
 import torchvision
 from torch.nn import functional
 
+from vision import distance, images, number, sample, write
+
 BATCH, SIDE, CLASSES, SAMPLES = 4, 64, 10, 32
 STEPS = {"resnet18": 10, "resnet50": 3}
-
-
-def number(tensor, count):
-    """count numbers from -1 to 1, a function of the tensor's index and their own."""
-    x = numpy.arange(count, dtype=numpy.uint32) * numpy.uint32(2654435761)
-    x ^= numpy.uint32(tensor * 2246822519 & 0xFFFFFFFF)
-    x ^= x >> numpy.uint32(15)
-    x *= numpy.uint32(2246822519)
-    x ^= x >> numpy.uint32(13)
-    return (x >> numpy.uint32(8)).astype(numpy.float64) / 2**23 - 1
 
 
 def weights(model):
@@ -53,11 +45,6 @@ def weights(model):
         yield torch.from_numpy(value.astype(numpy.float32).reshape(p.shape))
 
 
-def images():
-    x = (2 * number(1000, BATCH * SIDE * SIDE * 3)).astype(numpy.float32)
-    return torch.from_numpy(x.reshape(BATCH, SIDE, SIDE, 3)).permute(0, 3, 1, 2).contiguous()
-
-
 class Run:
     def __init__(self, name, dtype, autocast):
         model = getattr(torchvision.models, name)(num_classes=CLASSES).to(dtype)
@@ -65,7 +52,7 @@ class Run:
         with torch.no_grad():
             for p, value in zip(w, weights(model)):
                 p.copy_(value)
-        x, targets = images().to(dtype), torch.arange(BATCH) * 3 % CLASSES
+        x, targets = images(BATCH, SIDE).to(dtype), torch.arange(BATCH) * 3 % CLASSES
         with torch.no_grad():
             self.logits = model.eval()(x).double()
         model.train()
@@ -80,19 +67,10 @@ class Run:
             optim.zero_grad()
             loss.backward()
             if step == 0:
-                self.grads = [sample(p.grad) for p in w]
+                self.grads = [sample(p.grad, SAMPLES) for p in w]
             optim.step()
             self.losses.append(loss.item())
         self.var = list(model.buffers())[-2].double()
-
-
-def sample(grad):
-    flat, n = grad.detach().double().flatten(), min(SAMPLES, grad.numel())
-    return flat[[(i * flat.numel() // n + 7 * i) % flat.numel() for i in range(n)]].clone()
-
-
-def distance(got, want):
-    return [((g - w).norm() / w.norm()).item() for g, w in zip(got, want)]
 
 
 def main(folder):
@@ -105,9 +83,7 @@ def main(folder):
         parts += true.losses + f32.losses + bf16.losses + [true.var]
         print(name, true.losses, f32.losses, bf16.losses, sep="\n", file=sys.stderr)
         print(max(distance(f32.grads, true.grads)), max(distance(bf16.grads, true.grads)), file=sys.stderr)
-        with open(f"{folder}/{name}.bin", "wb") as out:
-            for part in parts:
-                out.write(numpy.asarray(part).astype("<f4").tobytes())
+        write(f"{folder}/{name}.bin", parts)
 
 
 main(*sys.argv[1:])

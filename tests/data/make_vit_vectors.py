@@ -4,12 +4,12 @@ AdamW.
 
     tests/data/make_vit_vectors.py tests/data/vit.bin
 
-Weights and images are not in the file: both sides compute them, see number(). The truth is PyTorch in f64;
+Weights and images are not in the file: both sides compute them, see vision.py. The truth is PyTorch in f64;
 beside it stands how far PyTorch's own f32, and its bf16 autocast, are from it. tests/unit/test_vit.c holds
 gradscale to those distances. Little-endian f32, in this order:
 
     logits [BATCH, CLASSES]; the largest error of f32
-    of the gradient of each weight SAMPLES elements, spread over it in PyTorch's order: see sample()
+    of the gradient of each weight SAMPLES elements, spread over it in PyTorch's order: see vision.py
     for each weight: norm of the error over norm of the gradient, of those, of f32 and of bf16 autocast
     losses of the steps in f64, in f32, in bf16 autocast
 
@@ -23,18 +23,10 @@ import torch
 from torch.nn import functional
 from torchvision.models import VisionTransformer
 
+from vision import distance, images, number, sample, write
+
 SIDE, PATCH, LAYERS, HEADS, WIDTH, HIDDEN, CLASSES = 36, 4, 2, 2, 32, 80, 10
 BATCH, SAMPLES, STEPS = 3, 64, 10
-
-
-def number(tensor, count):
-    """count numbers from -1 to 1, a function of the tensor's index and their own."""
-    x = numpy.arange(count, dtype=numpy.uint32) * numpy.uint32(2654435761)
-    x ^= numpy.uint32(tensor * 2246822519 & 0xFFFFFFFF)
-    x ^= x >> numpy.uint32(15)
-    x *= numpy.uint32(2246822519)
-    x ^= x >> numpy.uint32(13)
-    return (x >> numpy.uint32(8)).astype(numpy.float64) / 2**23 - 1
 
 
 def is_vector(p):
@@ -54,11 +46,6 @@ def weights(model):
         yield torch.from_numpy(value.astype(numpy.float32).reshape(p.shape))
 
 
-def images():
-    x = (2 * number(1000, BATCH * SIDE * SIDE * 3)).astype(numpy.float32)
-    return torch.from_numpy(x.reshape(BATCH, SIDE, SIDE, 3)).permute(0, 3, 1, 2).contiguous()
-
-
 class Run:
     def __init__(self, dtype, autocast):
         model = VisionTransformer(SIDE, PATCH, LAYERS, HEADS, WIDTH, HIDDEN, num_classes=CLASSES).to(dtype).train()
@@ -66,7 +53,7 @@ class Run:
         with torch.no_grad():
             for p, value in zip(w, weights(model)):
                 p.copy_(value)
-        x, targets = images().to(dtype), torch.arange(BATCH) * 3 % CLASSES
+        x, targets = images(BATCH, SIDE).to(dtype), torch.arange(BATCH) * 3 % CLASSES
         optim = torch.optim.AdamW([{"params": [p for p in w if not is_vector(p)], "weight_decay": 0.1},
                                    {"params": [p for p in w if is_vector(p)], "weight_decay": 0}],
                                   lr=1e-3, betas=(0.9, 0.95), eps=1e-5)  # the keys' bias has no gradient but rounding
@@ -80,18 +67,9 @@ class Run:
             loss.backward()
             if step == 0:
                 self.logits = wide.detach().double()
-                self.grads = [sample(p.grad) for p in w]
+                self.grads = [sample(p.grad, SAMPLES) for p in w]
             optim.step()
             self.losses.append(loss.item())
-
-
-def sample(grad):
-    flat, n = grad.detach().double().flatten(), min(SAMPLES, grad.numel())
-    return flat[[(i * flat.numel() // n + 7 * i) % flat.numel() for i in range(n)]].clone()
-
-
-def distance(got, want):
-    return [((g - w).norm() / w.norm()).item() for g, w in zip(got, want)]
 
 
 def main(path):
@@ -102,9 +80,7 @@ def main(path):
     parts += true.losses + f32.losses + bf16.losses
     print(true.losses, f32.losses, bf16.losses, sep="\n", file=sys.stderr)
     print(distance(f32.grads, true.grads), distance(bf16.grads, true.grads), sep="\n", file=sys.stderr)
-    with open(path, "wb") as out:
-        for part in parts:
-            out.write(numpy.asarray(part).astype("<f4").tobytes())
+    write(path, parts)
 
 
 main(*sys.argv[1:])
