@@ -113,7 +113,7 @@ SCRIPTS := $(wildcard tests/*/suite_*.sh)
 # MSan has to see every write: not the suites whose bytes come from zlib, libpng, libjpeg or jansson, by system calls past
 # libc (faults.h), or from another compiler's code. VCVTPS2PH it takes to read lanes that a mask leaves out: test_gemm.
 ifeq ($(SAN),memory)
-SUITES  := $(filter-out $(addprefix %/test_,data images io io_corners io_faults io_limits json_read loader log \
+SUITES  := $(filter-out $(addprefix %/test_,data images image_kinds io io_corners io_faults io_limits json_read loader log \
              gemm ptx device device_cuda device_opencl),$(SUITES))
 SCRIPTS :=
 endif

@@ -41,8 +41,9 @@ static gs_status check_size(const gsi_file *file, size_t height, size_t width, g
     if (height > 0 && width > 0 && height <= GSI_IMAGE_SIDE && width <= GSI_IMAGE_SIDE &&
         height * width <= GSI_IMAGE_PIXELS)
         return GS_OK;
-    return gsi_file_fail(file, error, GS_ESIZE, "is an image of %zu x %zu: at most %d a side",
-                         width, height, (int)GSI_IMAGE_SIDE);
+    return gsi_file_fail(file, error, GS_ESIZE,
+                         "is an image of %zu x %zu: at most %d a side and %d pixels in all", width,
+                         height, (int)GSI_IMAGE_SIDE, (int)GSI_IMAGE_PIXELS);
 }
 
 static gs_status new_pixels(gsi_image8 *out, const gsi_file *file, gsi_heap *heap, gs_error *error)
@@ -119,13 +120,16 @@ static void png_transform(png_structp png, png_infop info, decoder *d)
 static void decode_png(decoder *d, png_structp png, png_infop info)
 {
     png_set_read_fn(png, &d->in, png_read);
-    png_set_user_limits(png, GSI_IMAGE_SIDE, GSI_IMAGE_SIDE);
+    png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* check_size says it better */
     png_set_chunk_malloc_max(png, 1 << 24);
     png_read_info(png, info);
     gsi_image8 *out = d->out;
     out->height = png_get_image_height(png, info);
     out->width = png_get_image_width(png, info);
     d->status = check_size(d->file, out->height, out->width, d->error);
+    if (d->status == GS_OK && d->exact && png_get_bit_depth(png, info) > 8)
+        d->status = gsi_file_fail(d->file, d->error, GS_EFORMAT,
+                                  "has 16 bits per pixel: a mask has 8 or fewer");
     if (d->status != GS_OK)
         return;
     png_transform(png, info, d);
@@ -182,6 +186,24 @@ static void jpeg_warned(j_common_ptr jpeg, int level)
         jpeg_failed(jpeg);
 }
 
+/* A row of CMYK to RGB or grey, as Pillow does it; Adobe's files hold 255 less the ink. */
+static void print_colors(uint8_t *to, const uint8_t *inks, size_t width, size_t channels,
+                         bool adobe)
+{
+    for (size_t x = 0; x < width; x++, inks += 4, to += channels) {
+        const unsigned light = adobe ? inks[3] : 255u - inks[3];
+        unsigned rgb[3];
+        for (int c = 0; c < 3; c++) {
+            const unsigned part = (adobe ? 255u - inks[c] : inks[c]) * light + 128;
+            rgb[c] = light - ((part + (part >> 8)) >> 8);
+        }
+        for (size_t c = 0; channels == 3 && c < 3; c++)
+            to[c] = (uint8_t)rgb[c];
+        if (channels == 1)
+            to[0] = (uint8_t)((19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 32768) >> 16);
+    }
+}
+
 static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg)
 {
     gsi_image8 *out = d->out;
@@ -195,7 +217,8 @@ static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg)
     if (d->status != GS_OK)
         return;
     out->channels = d->channels ? d->channels : jpeg->num_components == 1 ? 1 : 3;
-    jpeg->out_color_space = out->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    const bool inks = jpeg->num_components == 4;
+    jpeg->out_color_space = inks ? JCS_CMYK : out->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->dct_method = JDCT_ISLOW; /* the same bits in every build of the library */
     if (d->look)
         return;
@@ -209,9 +232,15 @@ static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg)
     if (d->status != GS_OK)
         return;
     jpeg_start_decompress(jpeg);
+    JSAMPROW printed = NULL; /* of the library's memory, which a jump frees too */
+    if (inks)
+        printed = jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, 4 * out->width);
     while (jpeg->output_scanline < jpeg->output_height) {
-        JSAMPROW row = out->data + jpeg->output_scanline * out->width * out->channels;
+        uint8_t *to = out->data + jpeg->output_scanline * out->width * out->channels;
+        JSAMPROW row = inks ? printed : to;
         jpeg_read_scanlines(jpeg, &row, 1);
+        if (inks)
+            print_colors(to, row, out->width, out->channels, jpeg->saw_Adobe_marker);
     }
     jpeg_finish_decompress(jpeg);
 }
@@ -259,6 +288,9 @@ static gs_status read_image(gsi_image8 *out, const char *path, size_t channels, 
     if (status == GS_OK) {
         if (is_png(d.in.data))
             run_png(&d);
+        else if (is_jpeg(d.in.data) && exact)
+            d.status = gsi_file_fail(&file, error, GS_EFORMAT,
+                                     "is a JPEG, whose values are not exact: a mask is a PNG");
         else if (is_jpeg(d.in.data))
             run_jpeg(&d);
         else

@@ -1,63 +1,15 @@
 /* Data that people have: folders of PNG and JPEG, images with masks, arrays of NumPy, CSV, CIFAR,
  * nanoGPT's tokens; images varied for training. From honest files and from lying ones. */
 #include "data_files.h"
+#include "image_files.h"
 
 #include "io/image.h"
 #include "train/data.h"
 
-#include <jpeglib.h>
 #include <math.h>
-#include <png.h>
 #include <zlib.h>
 
 /* ---- files ---- */
-
-static void write_png(const char *name, unsigned w, unsigned h, int color, const uint8_t *pixels)
-{
-    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
-    png_infop info = png_create_info_struct(png);
-    FILE *f = fopen(in_folder(name), "wb");
-    png_color palette[256] = {{0, 0, 0}, {200, 0, 0}, {0, 200, 0}};
-    if (!f)
-        abort();
-    png_init_io(png, f);
-    png_set_IHDR(png, info, w, h, 8, color, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                 PNG_FILTER_TYPE_DEFAULT);
-    if (color == PNG_COLOR_TYPE_PALETTE)
-        png_set_PLTE(png, info, palette, 256);
-    png_write_info(png, info);
-    for (unsigned y = 0; y < h; y++)
-        png_write_row(png, pixels + y * w * png_get_channels(png, info));
-    png_write_end(png, NULL);
-    png_destroy_write_struct(&png, &info);
-    fclose(f);
-}
-
-static void write_jpeg(const char *name, unsigned w, unsigned h, int channels, uint8_t *pixels)
-{
-    struct jpeg_compress_struct jpeg;
-    struct jpeg_error_mgr errors;
-    FILE *f = fopen(in_folder(name), "wb");
-    if (!f)
-        abort();
-    jpeg.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&jpeg);
-    jpeg_stdio_dest(&jpeg, f);
-    jpeg.image_width = w;
-    jpeg.image_height = h;
-    jpeg.input_components = channels;
-    jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    jpeg_set_defaults(&jpeg);
-    jpeg_set_quality(&jpeg, 95, TRUE);
-    jpeg_start_compress(&jpeg, TRUE);
-    while (jpeg.next_scanline < h) {
-        JSAMPROW row = pixels + jpeg.next_scanline * w * (unsigned)channels;
-        jpeg_write_scanlines(&jpeg, &row, 1);
-    }
-    jpeg_finish_compress(&jpeg);
-    jpeg_destroy_compress(&jpeg);
-    fclose(f);
-}
 
 /* A folder of two classes: bright ones and dark ones, `n` of each. */
 static void write_classes(const char *root, int n, bool jpeg)

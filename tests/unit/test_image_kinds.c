@@ -1,0 +1,139 @@
+/* Kinds of images that folders of people hold, and those that are no images or no masks: what a file
+ * says of itself is believed where it can be shown, and refused by name where it cannot. */
+#include "data_files.h"
+#include "image_files.h"
+
+#include "io/image.h"
+
+#include <zlib.h>
+
+/* The file is refused with these words, and nothing of it is left. */
+static void refuses(const char *name, bool exact, gs_status expected, const char *words)
+{
+    gsi_heap heap;
+    gsi_image8 image;
+    gs_error error = {0};
+    gsi_heap_init(&heap, NULL);
+    const gs_status status = gsi_image_read(&image, in_folder(name), 0, exact, &heap, &error);
+    CHECK_MSG(status == expected && strstr(error.text, words) && strstr(error.text, name), "%s: %s",
+              gs_status_name(status), error.text);
+    CHECK(!image.data && heap.bytes == 0);
+}
+
+/* ---- sizes ---- */
+
+static void big(uint8_t to[4], unsigned x)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(x >> (24 - 8 * i));
+}
+
+/* The limit that is passed is named, by the size that the file announces: it is not called damaged. */
+static void test_sizes(void)
+{
+    static const struct {
+        unsigned width, height;
+    } sizes[] = {{65535, 65535}, {16385, 1}, {1, 16385}, {16000, 16000}, {0x7FFFFFFF, 0x7FFFFFFF}};
+    uint8_t pixels[4 * 4 * 3] = {0}, content[1024];
+    write_png("a.png", 4, 4, PNG_COLOR_TYPE_RGB, pixels);
+    FILE *f = fopen(in_folder("a.png"), "rb");
+    const size_t n = fread(content, 1, sizeof content, f);
+    fclose(f);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char words[128];
+        big(content + 16, sizes[i].width);
+        big(content + 20, sizes[i].height);
+        big(content + 29, (unsigned)crc32(0, content + 12, 17));
+        write_file("big.png", content, n);
+        snprintf(words, sizeof words,
+                 "is an image of %u x %u: at most 16384 a side and 67108864 pixels in all",
+                 sizes[i].width, sizes[i].height);
+        refuses("big.png", false, GS_ESIZE, words);
+    }
+    empty_folder();
+}
+
+/* ---- masks ---- */
+
+/* The high byte of 16 would make class 1 of 256, and 0 of 1. */
+static void test_no_masks(void)
+{
+    uint8_t deep[4 * 4 * 2] = {0}, pixels[4 * 4 * 3] = {0};
+    deep[1] = 1;
+    write_png_bits("deep.png", 4, 4, 16, PNG_COLOR_TYPE_GRAY, deep);
+    refuses("deep.png", true, GS_EFORMAT, "has 16 bits per pixel: a mask has 8 or fewer");
+    write_jpeg("lossy.png", 4, 4, 1, pixels);
+    refuses("lossy.png", true, GS_EFORMAT,
+            "is a JPEG, whose values are not exact: a mask is a PNG");
+    write_png_bits("bits.png", 4, 4, 1, PNG_COLOR_TYPE_GRAY, (const uint8_t *)"\x80\x40\x20\x10");
+    gsi_heap heap;
+    gsi_image8 image;
+    gsi_heap_init(&heap, NULL);
+    CHECK(gsi_image_read(&image, in_folder("bits.png"), 0, true, &heap, NULL) == GS_OK);
+    for (int i = 0; image.data && i < 16; i++)
+        CHECK(image.data[i] == (i % 5 == 0));
+    gsi_free(&heap, image.data);
+    empty_folder();
+}
+
+/* ---- CMYK ---- */
+
+/* Without Adobe's marker, which says that values are 255 less the ink. */
+static void cut_marker(const char *name)
+{
+    uint8_t content[4096];
+    FILE *f = fopen(in_folder(name), "rb");
+    const size_t n = fread(content, 1, sizeof content, f);
+    size_t at = 0;
+    fclose(f);
+    while (at + 16 < n && memcmp(content + at,
+                                 "\xFF\xEE\0\x0E"
+                                 "Adobe",
+                                 9) != 0)
+        at++;
+    CHECK(at + 16 < n);
+    memmove(content + at, content + at + 16, n - at - 16);
+    write_file(name, content, n - 16);
+}
+
+/* As Pillow shows them. */
+static void test_cmyk(void)
+{
+    static const struct {
+        uint8_t inks[4], rgb[3];
+    } colors[] = {{{255, 255, 255, 255}, {255, 255, 255}},
+                  {{255, 255, 255, 0}, {0, 0, 0}},
+                  {{0, 255, 255, 255}, {0, 255, 255}},
+                  {{255, 128, 64, 255}, {255, 128, 64}},
+                  {{200, 100, 50, 128}, {100, 50, 25}}};
+    uint8_t pixels[8 * 8 * 4];
+    gsi_heap heap;
+    gs_error error = {0};
+    gsi_heap_init(&heap, NULL);
+    for (size_t i = 0; i < sizeof colors / sizeof colors[0]; i++)
+        for (int k = 0; k < 5; k++) { /* CMYK, YCCK; three channels, one; no marker */
+            gsi_image8 image;
+            for (size_t p = 0; p < sizeof pixels; p++)
+                pixels[p] = k < 4 ? colors[i].inks[p % 4] : 255 - colors[i].inks[p % 4];
+            write_jpeg_as("c.jpg", 8, 8, 4, k % 2 ? JCS_YCCK : JCS_CMYK, pixels);
+            if (k == 4)
+                cut_marker("c.jpg");
+            const size_t channels = k < 2 || k == 4 ? 3 : 1;
+            CHECK_MSG(gsi_image_read(&image, in_folder("c.jpg"), channels, false, &heap, &error) ==
+                          GS_OK,
+                      "%s", error.text);
+            CHECK(image.channels == channels && image.width == 8);
+            const uint8_t *c = colors[i].rgb;
+            const double grey = 0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2];
+            for (size_t p = 0; image.data && p < 8 * 8 * channels; p++) {
+                const double want = channels == 3 ? c[p % 3] : grey;
+                CHECK_MSG(image.data[p] > want - 3 && image.data[p] < want + 3, "%zu: %d, not %g",
+                          p, image.data[p], want);
+            }
+            gsi_free(&heap, image.data);
+        }
+    CHECK(heap.bytes == 0);
+    empty_folder();
+}
+
+TESTS({"sizes", test_sizes}, {"no masks", test_no_masks}, {"cmyk", test_cmyk})
