@@ -51,14 +51,19 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
 {
     struct stat st, target;
     gs_status status = GS_OK;
+    bool file = false;
     if (lstat(path, &st) != 0) {
         status = fail(path, error, GS_EIO, strerror(errno));
     } else if (S_ISDIR(st.st_mode)) {
         status = walk(p, path, depth + 1, error);
-    } else if (stat(path, &target) == 0 && S_ISREG(target.st_mode) && target.st_size > 0) {
+    } else if (stat(path, &target) != 0) {
+        file = p->all;
+    } else {
+        file = S_ISREG(target.st_mode) && (target.st_size > 0 || p->all);
+    }
+    if (file) {
         if (p->n == GSI_FOLDER_FILES)
-            status =
-                gsi_fail(error, GS_ESIZE, "the folder has more than %d files", GSI_FOLDER_FILES);
+            status = fail(path, error, GS_ESIZE, "there are too many files in the folder");
         else if (!gsi_grow(p->heap, &p->list, &p->room, p->n + 1, sizeof *p->list))
             status = fail(path, error, GS_ENOMEM, "there is no memory for its name");
         if (status == GS_OK) {
@@ -113,5 +118,5 @@ void gsi_paths_free(gsi_paths *paths)
     for (size_t i = 0; i < paths->n; i++)
         gsi_free(paths->heap, paths->list[i]);
     gsi_free(paths->heap, paths->list);
-    *paths = (gsi_paths){.heap = paths->heap};
+    *paths = (gsi_paths){.heap = paths->heap, .all = paths->all};
 }

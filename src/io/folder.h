@@ -10,15 +10,16 @@ enum { GSI_PATH = 4096 }; /* bytes of a path */
  * path. */
 bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, const char *to);
 
-enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 100000 };
+enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 1 << 22 };
 
 typedef struct gsi_paths {
     gsi_heap *heap;
+    bool all;    /* files that are empty and links to nothing too: who opens them is told */
     char **list; /* [n] */
     size_t n, room;
 } gsi_paths;
 
-/* Adds the regular files below `folder` that are not empty, sorted by their bytes. Names that begin
+/* Adds the regular files below `folder`, sorted by their bytes, unless they are empty. Names that begin
  * with a dot are passed over, and links to folders, so that no file comes twice. More folders in
  * each other, or more files, than above are refused. */
 gs_status gsi_paths_walk(gsi_paths *paths, const char *folder, gs_error *error);

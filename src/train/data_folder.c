@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -140,22 +141,38 @@ static gs_status add_class(gs_data *data, const char **name, const char *path, c
     return GS_OK;
 }
 
-static gs_status count_masks(const folder *f, size_t root, gs_error *error)
+static int by_bytes(const void *a, const void *b)
 {
-    char shown[GSI_SHOWN_PATH];
-    for (size_t i = 0; i < f->paths.n; i++) {
-        const place p = place_of(f->paths.list[i], root);
-        bool used = !is_part(p.part, p.length, "masks") || !gsi_image_name(f->paths.list[i]);
-        for (size_t k = 0; !used && k < f->n; k++)
-            used = f->items[k].mask && strcmp(f->items[k].mask, f->paths.list[i]) == 0;
-        if (!used)
-            return gsi_fail(error, GS_EIO, "%s: is a mask without an image",
-                            gsi_show_path(shown, f->paths.list[i]));
-    }
-    return GS_OK;
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Fills the list, those to train on first; names[i] is the class of items[i]. */
+/* The paths are sorted; a mask's is among them. */
+static gs_status count_masks(gs_data *data, size_t root, gs_error *error)
+{
+    const folder *f = data->state;
+    char shown[GSI_SHOWN_PATH];
+    gs_status status = GS_OK;
+    bool *used = gsi_new(&data->heap, f->paths.n * sizeof *used);
+    if (!used)
+        return no_memory(data, error);
+    memset(used, 0, f->paths.n * sizeof *used);
+    for (size_t i = 0; i < f->n; i++) {
+        char **at = bsearch(&f->items[i].mask, f->paths.list, f->paths.n, sizeof *at, by_bytes);
+        if (at)
+            used[at - f->paths.list] = true;
+    }
+    for (size_t i = 0; status == GS_OK && i < f->paths.n; i++) {
+        const place p = place_of(f->paths.list[i], root);
+        if (!used[i] && is_part(p.part, p.length, "masks") && gsi_image_name(f->paths.list[i]))
+            status = gsi_fail(error, GS_EIO, "%s: is a mask without an image",
+                              gsi_show_path(shown, f->paths.list[i]));
+    }
+    gsi_free(&data->heap, used);
+    return status;
+}
+
+/* Fills the list, those to train on first; names[i] is the class of items[i]. pixels: of what lies
+ * in images. */
 static gs_status list_items(gs_data *data, size_t root, bool pixels, const char **names,
                             gs_error *error)
 {
@@ -170,7 +187,7 @@ static gs_status list_items(gs_data *data, size_t root, bool pixels, const char 
                 continue;
             item *to = &f->items[f->n];
             *to = (item){.path = path};
-            if (pixels)
+            if (pixels && f->labelled)
                 status = add_pixels(data, to, path, &p, error);
             else if (f->labelled)
                 status = add_class(data, &names[f->n], path, &p, error);
@@ -178,9 +195,31 @@ static gs_status list_items(gs_data *data, size_t root, bool pixels, const char 
             f->n_valid += (size_t)valid;
             f->apart |= p.split && p.valid;
         }
-    if (status == GS_OK && f->n == f->n_valid)
-        status = gsi_fail(error, GS_ESIZE, "%s: has no images to train on", data->name);
-    return status == GS_OK && pixels ? count_masks(f, root, error) : status;
+    if (status == GS_OK && (f->labelled ? f->n == f->n_valid : f->n == 0))
+        status = gsi_fail(error, GS_ESIZE, "%s: has no images%s", data->name,
+                          f->labelled ? " to train on" : "");
+    return status == GS_OK && pixels && f->labelled ? count_masks(data, root, error) : status;
+}
+
+/* Of a folder that says what to validate with: a class that is only there could not be learnt. */
+static gs_status check_classes(gs_data *data, gs_error *error)
+{
+    const folder *f = data->state;
+    const size_t n = f->n - f->n_valid;
+    char shown[GSI_SHOWN_PATH];
+    gs_status status = GS_OK;
+    bool *known = gsi_new(&data->heap, data->info.classes * sizeof *known);
+    if (!known)
+        return no_memory(data, error);
+    memset(known, 0, data->info.classes * sizeof *known);
+    for (size_t i = 0; status == GS_OK && i < f->n; i++)
+        if (i < n)
+            known[f->items[i].class] = true;
+        else if (!known[f->items[i].class])
+            status = gsi_fail(error, GS_ENAME, "%s: is of a class that no image to train on has",
+                              gsi_show_path(shown, f->items[i].path));
+    gsi_free(&data->heap, known);
+    return status;
 }
 
 static gs_status set_classes(gs_data *data, const char **names, gs_error *error)
@@ -194,7 +233,7 @@ static gs_status set_classes(gs_data *data, const char **names, gs_error *error)
     gsi_free(&data->heap, sorted);
     for (size_t i = 0; status == GS_OK && i < f->n; i++)
         f->items[i].class = gsi_data_class(data, names[i]);
-    return status;
+    return status == GS_OK && !data->like ? check_classes(data, error) : status;
 }
 
 /* ---- images ---- */
@@ -282,7 +321,7 @@ static gs_status count_classes(gs_data *data, gs_error *error)
 {
     const folder *f = data->state;
     const size_t pixels = data->info.height * data->info.width;
-    int32_t most = 1, *targets = gsi_new(&data->heap, pixels * sizeof *targets);
+    int32_t most = 0, *targets = gsi_new(&data->heap, pixels * sizeof *targets);
     gs_status status = targets ? GS_OK : no_memory(data, error);
     data->info.classes = data->like ? data->like->classes : 0;
     for (size_t i = 0; status == GS_OK && i < f->n; i++) {
@@ -290,6 +329,10 @@ static gs_status count_classes(gs_data *data, gs_error *error)
         for (size_t k = 0; status == GS_OK && k < pixels; k++)
             most = targets[k] > most ? targets[k] : most;
     }
+    if (status == GS_OK && !data->like && most == 0)
+        status =
+            gsi_fail(error, GS_ESIZE,
+                     "%s: its masks have no class above 0, and 255 counts for none", data->name);
     if (!data->like)
         data->info.classes = (size_t)most + 1;
     gsi_free(&data->heap, targets);
@@ -357,13 +400,13 @@ static gs_status finish(gs_data *data, const gs_data_config *config, bool pixels
 static gs_status open_folder(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     folder *f = data->state;
-    f->paths.heap = &data->heap;
+    f->paths = (gsi_paths){.heap = &data->heap, .all = true};
     f->labelled = !config->unlabelled;
     gs_status status = gsi_paths_walk(&f->paths, config->name, error);
     if (status != GS_OK)
         return status;
     const size_t root = strlen(config->name);
-    const bool pixels = f->labelled && has_masks(f, root);
+    const bool pixels = (f->labelled || data->like->task == GS_TASK_PIXELS) && has_masks(f, root);
     const char **names = gsi_new(&data->heap, f->paths.n * sizeof *names + 1);
     f->items = gsi_new(&data->heap, f->paths.n * sizeof *f->items + 1);
     status =

@@ -136,4 +136,114 @@ static void test_cmyk(void)
     empty_folder();
 }
 
-TESTS({"sizes", test_sizes}, {"no masks", test_no_masks}, {"cmyk", test_cmyk})
+/* ---- folders ---- */
+
+static void refused(const char *name, gs_status expected, const char *words)
+{
+    gs_data *data = NULL;
+    gs_error error = {0};
+    const gs_data_config config = {.size = sizeof config, .name = in_folder(name)};
+    const gs_status status = gs_data_open(&data, &config, NULL, &error);
+    CHECK_MSG(status == expected && strstr(error.text, words), "%s: %s", gs_status_name(status),
+              error.text);
+    gs_data_close(data);
+}
+
+/* Four images of each class. */
+static void write_class(const char *folder_name)
+{
+    uint8_t pixels[4 * 4 * 3];
+    make_folder(folder_name);
+    for (int i = 0; i < 4; i++) {
+        char name[96];
+        memset(pixels, 60 * i, sizeof pixels);
+        snprintf(name, sizeof name, "%s/%d.png", folder_name, i);
+        write_png(name, 4, 4, PNG_COLOR_TYPE_RGB, pixels);
+    }
+}
+
+/* A file that is not there any more, or of which nothing has arrived, is no reason to learn from
+ * the rest without a word. */
+static void test_lost(void)
+{
+    make_folder("set");
+    write_class("set/a");
+    write_class("set/b");
+    write_file("set/a/notes.txt", "", 0); /* no image, and nobody's matter */
+    write_file("set/b/2.png", "", 0);
+    refused("set", GS_EFORMAT, "set/b/2.png: is empty");
+    unlink(in_folder("set/b/2.png"));
+    if (symlink("elsewhere/2.png", in_folder("set/b/2.png")) != 0)
+        abort();
+    refused("set", GS_EIO, "set/b/2.png: cannot be opened: No such file or directory");
+    empty_folder();
+}
+
+static void test_classes(void)
+{
+    make_folder("set");
+    make_folder("set/train");
+    make_folder("set/val");
+    write_class("set/train/cat");
+    write_class("set/train/dog");
+    write_class("set/val/dogs");
+    refused("set", GS_ENAME, "set/val/dogs/0.png: is of a class that no image to train on has");
+    rename(in_folder("set/val/dogs"), in_folder("set/val/dog"));
+    gs_data *data = NULL;
+    const gs_data_config config = {.size = sizeof config, .name = in_folder("set")};
+    CHECK(gs_data_open(&data, &config, NULL, NULL) == GS_OK); /* a class may lack in val */
+    char about[4096];
+    CHECK(gs_data_describe(about, sizeof about, NULL, data, NULL) == GS_OK);
+    gs_data_close(data);
+    /* what lies in val alone can be predicted, and cannot be trained on */
+    make_folder("other");
+    rename(in_folder("set/val"), in_folder("other/val"));
+    refused("other", GS_ESIZE, "other: has no images to train on");
+    const gs_data_config predict = {
+        .size = sizeof predict, .name = in_folder("other"), .like = about, .unlabelled = 1};
+    CHECK(gs_data_open(&data, &predict, NULL, NULL) == GS_OK);
+    CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 4);
+    gs_data_close(data);
+    empty_folder();
+}
+
+static void write_masks(uint8_t value)
+{
+    uint8_t image[4 * 4 * 3] = {0}, mask[4 * 4] = {0};
+    mask[5] = value;
+    make_folder("seg");
+    make_folder("seg/images");
+    make_folder("seg/masks");
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "seg/images/%d.jpg", i);
+        write_jpeg(name, 4, 4, 3, image);
+        snprintf(name, sizeof name, "seg/masks/%d.png", i);
+        write_png(name, 4, 4, PNG_COLOR_TYPE_GRAY, mask);
+    }
+}
+
+/* Black and white masks have the values 0 and 255, which counts for none: nothing would be learnt. */
+static void test_one_class(void)
+{
+    write_masks(255);
+    refused("seg", GS_ESIZE, "seg: its masks have no class above 0, and 255 counts for none");
+    empty_folder();
+    write_masks(1);
+    gs_data *data = NULL;
+    gs_data_config config = {.size = sizeof config, .name = in_folder("seg")};
+    CHECK(gs_data_open(&data, &config, NULL, NULL) == GS_OK);
+    char about[4096];
+    CHECK(gs_data_describe(about, sizeof about, NULL, data, NULL) == GS_OK);
+    gs_data_close(data);
+    /* predict looks at the images, not at the masks beside them */
+    config.like = about;
+    config.unlabelled = 1;
+    CHECK(gs_data_open(&data, &config, NULL, NULL) == GS_OK);
+    CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 4);
+    gs_data_close(data);
+    empty_folder();
+}
+
+TESTS({"sizes", test_sizes}, {"no masks", test_no_masks}, {"cmyk", test_cmyk}, {"lost", test_lost},
+      {"classes", test_classes}, {"one class", test_one_class})
