@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { MOST_COLUMNS = 1 << 16 };
+static const char MARK[] = "\xEF\xBB\xBF";
 
 typedef struct table {
     gsi_heap *heap;
@@ -17,6 +18,7 @@ typedef struct table {
     size_t text_room;
     char **fields; /* [n] of the line */
     size_t n, room;
+    bool open;             /* the last of them begins with a quote that does not end */
     size_t columns, label; /* of every line; label == columns: there is none */
     size_t alone;          /* so many columns are numbers alone; 0: there are labels */
     double *values;        /* [rows][columns without the label] */
@@ -27,7 +29,8 @@ typedef struct table {
 
 /* ---- lines ---- */
 
-/* Cuts the line at its commas; "a ""b"", c" is one field. */
+/* Cuts the line at its commas; "a ""b"", c" is one field. In the first line, a byte order mark is
+ * no part of it. */
 static bool cut(table *t, const gsi_lines *l)
 {
     if (!gsi_grow(t->heap, &t->text, &t->text_room, l->length + 1, 1))
@@ -35,7 +38,8 @@ static bool cut(table *t, const gsi_lines *l)
     memcpy(t->text, l->text, l->length);
     t->text[l->length] = 0;
     t->n = 0;
-    for (char *p = t->text;; p++) {
+    t->open = false;
+    for (char *p = t->text + (l->number == 1 && strncmp(t->text, MARK, 3) == 0 ? 3 : 0);; p++) {
         char *to = p, *start = p;
         bool quoted = *p == '"';
         if (!gsi_grow(t->heap, &t->fields, &t->room, t->n + 1, sizeof *t->fields))
@@ -49,6 +53,7 @@ static bool cut(table *t, const gsi_lines *l)
             *to++ = *p;
         }
         const bool last = *p == 0;
+        t->open |= quoted;
         while (to > start && (to[-1] == ' ' || to[-1] == '\r' || to[-1] == '\t'))
             to--;
         *to = 0;
@@ -125,6 +130,10 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
             continue;
         if (!cut(t, &l))
             status = gsi_lines_fail(&l, error, GS_ENOMEM, "there is no memory for its fields");
+        else if (t->open)
+            status =
+                gsi_lines_fail(&l, error, GS_EFORMAT,
+                               "field %zu begins with a quote that does not end in its line", t->n);
         else if (t->columns == 0 && t->n < 2 && t->alone != 1)
             status = gsi_lines_fail(&l, error, GS_EFORMAT,
                                     "has one column, and 2 are needed, with commas between them");

@@ -211,8 +211,10 @@ gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *
     if (!info->labels && most >= 1 << 16 && most >= (double)x->shape[0])
         return gsi_fail(error, GS_ERANGE, "%s: has a class %.0f, and %zu items", y->path, most,
                         x->shape[0]);
+    if (!info->labels && !data->like && most < 1)
+        return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", y->path);
     if (!info->labels)
-        info->classes = most < 1 ? 2 : (size_t)most + 1;
+        info->classes = (size_t)most + 1;
     else if (most >= (double)info->classes)
         return gsi_fail(error, GS_ERANGE, "%s: has a class %g, and names for %zu", y->path, most,
                         info->classes);

@@ -345,6 +345,22 @@ static void test_csv(void)
     refused((gs_data_config){.name = in_folder("c.csv")}, GS_ESIZE, "no row of numbers");
     write_text("c.csv", "1,inf,0\n");
     refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT, "is no number: inf");
+    write_text("c.csv", "a,label\n1,x\n2,\"y\n3,x\n");
+    refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT,
+            "c.csv:3: field 2 begins with a quote that does not end in its line");
+    write_text("c.csv", "1,0\n2,0\n");
+    refused((gs_data_config){.name = in_folder("c.csv")}, GS_ESIZE,
+            "c.csv: has 1 class, and 2 are needed");
+    /* as Excel writes UTF-8: what stands before the first title is no part of it */
+    write_text("c.csv", "\xEF\xBB\xBFlabel,a\nx,1\ny,2\n");
+    data = open_it((gs_data_config){.name = in_folder("c.csv")});
+    CHECK(data && gs_data_get_info(data)->width == 1 && gs_data_get_info(data)->classes == 2);
+    gs_data_close(data);
+    write_text("c.csv", "\xEF\xBB\xBF"
+                        "1,0\n2,1\n");
+    data = open_it((gs_data_config){.name = in_folder("c.csv"), .valid = 0.5});
+    CHECK(data && gs_data_get_info(data)->items[0] + gs_data_get_info(data)->items[1] == 2);
+    gs_data_close(data);
 }
 
 /* ---- npz ---- */
