@@ -160,6 +160,8 @@ static int check_output(const char *path)
     static gs_checkpoint_text text;
     gs_error error = {0};
     struct stat s;
+    if (!*path)
+        return cli_fail("the name of what to write (OUT) is empty");
     if ((ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".bin")) &&
         (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)))
         return cli_fail("%.120s: pickles of PyTorch are not written: name it .safetensors, which "

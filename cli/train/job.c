@@ -248,8 +248,8 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
         return load(j, checkpoint, room);
     gs_error error = {0};
     char init[4096] = "";
-    if (o->init && !train_init_path(init, o->init))
-        return cli_fail("--init: the path is too long");
+    if (o->init && (code = train_init_path(init, o->init)) != CLI_GO)
+        return code;
     const gs_status begun = o->init ? gs_trainer_load_weights(j->trainer, init, &error) : GS_OK;
     return begun == GS_OK    ? CLI_GO
            : begun == GS_EIO ? cli_fail("--init: %s", error.text)

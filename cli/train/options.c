@@ -48,8 +48,8 @@ static const cli_option job_rows[] = {
      "(contrast and brightness by up to X), such as crop:4,flip",
      CLI_STRING(&O->augment)},
     {"init", "FILE",
-     "weights to begin with: a checkpoint, safetensors of PyTorch or Hugging Face, or a folder of "
-     "Hugging Face's; the model's sizes must be the file's",
+     "weights to begin with: a checkpoint, safetensors of PyTorch or Hugging Face, or a folder "
+     "of either; the model's sizes must be the file's",
      CLI_STRING(&O->init)},
     {"hidden", "A,B,..", "of mlp: the widths of the hidden layers", CLI_STRING(&O->hidden)},
     {"filters", "N", "of cnn, resnet: of the first block; of fcn: of every layer",

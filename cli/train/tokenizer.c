@@ -46,10 +46,28 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-bool train_init_path(char path[4096], const char *init)
+gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
 {
+    const int n = snprintf(path, 4096, "%s/best.safetensors", folder);
+    if (n > 0 && n < 4096 && access(path, F_OK) == 0)
+        return GS_OK;
+    return gs_saver_newest(path, 4096, folder, error);
+}
+
+int train_init_path(char path[4096], const char *init)
+{
+    gs_error error = {0};
     const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
-    return n > 0 && n < 4096;
+    if (n <= 0 || n >= 4096)
+        return cli_fail("--init: the path is too long");
+    if (!is_folder(init) || access(path, F_OK) == 0)
+        return CLI_GO;
+    const gs_status status = train_best_path(path, init, &error);
+    return status == GS_OK ? CLI_GO
+           : status == GS_ENAME
+               ? cli_fail("--init: %.120s: holds neither a model.safetensors nor a checkpoint",
+                          init)
+               : cli_fail("--init: %s", error.text);
 }
 
 static int of_files(char **text, const char *option, const char *path)
@@ -103,7 +121,9 @@ int train_tokenizer(char **text, const train_options *o, const char *checkpoint)
         return of_files(text, "--tokenizer", o->tokenizer);
     if (!o->init)
         return CLI_GO;
-    if (!is_folder(o->init))
-        return of_checkpoint(text, o->init);
-    return has_tokenizer(o->init) ? of_files(text, "--init", o->init) : CLI_GO;
+    if (is_folder(o->init) && has_tokenizer(o->init))
+        return of_files(text, "--init", o->init);
+    char path[4096];
+    const int code = train_init_path(path, o->init);
+    return code == CLI_GO ? of_checkpoint(text, path) : code;
 }

@@ -20,10 +20,7 @@ static int find(use_model *u, const char *path)
     snprintf(u->path, sizeof u->path, "%s", path);
     if (!S_ISDIR(about.st_mode))
         return CLI_GO;
-    const int n = snprintf(u->path, sizeof u->path, "%s/best.safetensors", path);
-    if (n > 0 && (size_t)n < sizeof u->path && access(u->path, F_OK) == 0)
-        return CLI_GO;
-    const gs_status status = gs_saver_newest(u->path, sizeof u->path, path, &error);
+    const gs_status status = train_best_path(u->path, path, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 

@@ -77,7 +77,7 @@ check "the same without labels" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/bare.c
 sed 1d "$tmp/bare.csv" >"$tmp/numbers.csv"
 check "and without titles" sh -c "'$gs' predict '$tmp/csv-run' '$tmp/numbers.csv' | cmp - '$tmp/labelled'"
 check "rows are called so" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^data .* rows to train on'"
-check "one is a row" sh -c "printf 'a,b,c\\n1,2,0\\n' >'$tmp/single.csv' && '$gs' train --data '$tmp/single.csv' --dry-run | grep -q '^data .* 1 row to train on'"
+check "one is a row" sh -c "printf 'a,b,c\\n1,2,1\\n' >'$tmp/single.csv' && '$gs' train --data '$tmp/single.csv' --dry-run | grep -q '^data .* 1 row to train on'"
 check "a CSV without --model: an mlp" sh -c "'$gs' train --data '$tmp/rows.csv' --dry-run | grep -q '^model *mlp 1x2x1'"
 printf 'a,b,kind\n' >"$tmp/raw.csv"
 awk 'BEGIN { for (i = 0; i < 60; i++) printf "%d,%s,%d\n", i % 2, i == 7 ? "1e9" : 3 - i % 2, i % 2 }' >>"$tmp/raw.csv"

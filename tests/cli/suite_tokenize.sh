@@ -78,6 +78,10 @@ check "--init of the folder" "$gs" train $gpt --data "$tmp/text" --precision bf1
     --checkpoint "$tmp/again"
 check "--init of the checkpoint" "$gs" train $gpt --data "$tmp/text" --precision bf16 --steps 1 --lr 0 $small \
     --init "$tmp/run/best.safetensors" --checkpoint "$tmp/third"
+check "--init of its folder" "$gs" train $gpt --data "$tmp/text" --precision bf16 --steps 1 --lr 0 $small \
+    --init "$tmp/run" --checkpoint "$tmp/fourth"
+check "which has its tokenizer" sh -c "'$gs' predict '$tmp/third' '$tmp/text' >'$tmp/p1' &&
+    '$gs' predict '$tmp/fourth' '$tmp/text' | cmp - '$tmp/p1'"
 check "the same weights by both" sh -c "'$gs' predict '$tmp/again' '$tmp/text' >'$tmp/p1' &&
     '$gs' predict '$tmp/third' '$tmp/text' | cmp - '$tmp/p1'"
 check "going on" "$gs" train --resume --checkpoint "$tmp/run" --steps 32 --quiet

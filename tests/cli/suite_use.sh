@@ -192,8 +192,16 @@ check "parts of a gpt for a cnn" says 2 "--mlp is not an option of --model cnn" 
 check "resume with other parts" says 2 \
     "--positions learned does not go with llama/step-00000060.safetensors, which has rotary: begin a new run for that" \
     train --resume --checkpoint "$tmp/llama" --log "$tmp/llama.jsonl" --positions learned --steps 70
+check "--init of the folder of a run" "$gs" train --model mlp --hidden 32 --data "$images" --steps 1 --lr 0 $small \
+    --init "$tmp/mlp" --checkpoint "$tmp/of-run"
+check "takes its best" sh -c "'$gs' predict '$tmp/mlp' '$other' --precision fp32 >'$tmp/a' &&
+    '$gs' predict '$tmp/of-run' '$other' --precision fp32 | cmp - '$tmp/a'"
+mkdir "$tmp/bare"
+check "--init of a folder without a model" says 2 "--init: bare: holds neither a model.safetensors nor a checkpoint" \
+    train --model mlp --data "$images" $small --init "$tmp/bare"
 check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
     train --model cnn --data "$images" $small --init "$tmp/none"
+check "export to no name" says 2 "the name of what to write (OUT) is empty" export "$tmp/cnn" ""
 check "export to where nothing can be" says 2 "none/x cannot be made: No such file or directory" \
     export "$tmp/cnn" "$tmp/none/x"
 check "a graph where nothing can be" says 2 "none/x.onnx cannot be written: No such file or directory" \
