@@ -44,6 +44,10 @@ check "merges are missing" says 2 "alone/merges.txt: cannot be opened: No such f
 printf '#version: 0.2\nx y z\n' >"$tmp/alone/merges.txt"
 check "merges that are none" says 2 "alone/merges.txt: merge 1 is not two tokens with a blank between them" \
     tokenize encode "$tmp/alone" "$tmp/a"
+cp "$tmp/tok/vocab.json" "$tmp/alone"
+sed 2d "$tmp/tok/merges.txt" >"$tmp/alone/merges.txt" # the first merge, of which others are made
+check "a line of merges.txt is missing" says 2 "alone/merges.txt: merge 1 is of ĠĠ, which no merge makes" \
+    tokenize encode "$tmp/alone" "$tmp/a"
 echo "1 2 700" >"$tmp/ids"
 check "an id beyond the vocabulary" says 2 "ids: token 2 is 700, and the tokenizer has 700" tokenize decode "$tmp/tok" "$tmp/ids"
 echo "1 x" >"$tmp/ids"

@@ -357,6 +357,10 @@ static const struct {
      "merge 1 is of , which is no token", GS_ENAME}, /* a circle: a becomes a */
     {MODEL "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\",\"a a\"]}}",
      "merge 2, a a, is there twice", GS_EFORMAT},
+    {MODEL "\"vocab\":{\"a\":0,\"aa\":1,\"aaa\":2},\"merges\":[\"aa a\"]}}",
+     "merge 1 is of aa, which no merge makes", GS_ENAME}, /* the line of a a is missing */
+    {MODEL "\"vocab\":{\"a\":0,\"aa\":1,\"aaa\":2},\"merges\":[\"a aa\"]}}",
+     "merge 1 is of aa, which no merge makes", GS_ENAME},
     {MODEL "\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", "merge 1 is not two tokens", GS_EFORMAT},
     {MODEL "\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", "merge 1 is not two tokens", GS_EFORMAT},
     {MODEL "\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "merge 1 is not two tokens", GS_EFORMAT},

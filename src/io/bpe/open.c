@@ -103,7 +103,7 @@ static gs_status read_merges(gsi_bpe_reader *r, const source *s)
             status = gsi_bpe_merge_line(r, p, n);
         p = stop + 1;
     }
-    return status;
+    return status == GS_OK ? gsi_bpe_merges_whole(r) : status;
 }
 
 /* The file of merges beside a vocabulary. transformers' GPT2Tokenizer takes <|endoftext|> for an

@@ -3,7 +3,7 @@
  * What holds when a tokenizer has been read:
  *   1. ids are 0 to n - 1, each of one token, and no two tokens are equal;
  *   2. a merge makes a token that is the bytes of both its parts, so merges cannot go in circles;
- *   3. a pair has one merge, and no token of a merge is empty;
+ *   3. a pair has one merge, and no token of a merge is empty; each is a byte or made by a merge;
  *   4. added tokens are those of the vocabulary, or follow it in the order of the file, which is
  *      how Hugging Face's reader numbers them. */
 #include "io/bpe/bpe.h"
@@ -165,6 +165,43 @@ gs_status gsi_bpe_merges(gsi_bpe_reader *r, size_t n)
     return gsi_merges_reserve(r->t, n) ? GS_OK : no_memory(r);
 }
 
+/* As the file writes it; a long one is cut. */
+static const char *show_token(gsi_bpe_reader *r, char shown[GSI_SHOWN], uint32_t id)
+{
+    const gsi_token *x = &r->t->tokens[id];
+    size_t n = 0;
+    for (size_t i = 0; i < x->length && i < 2 * GSI_SHOWN; i++) {
+        const uint32_t code = gsi_char_of_byte((uint8_t)r->t->bytes[x->at + i]);
+        if (code >= 0x80)
+            r->bytes[n++] = (char)(0xC0 | code >> 6);
+        r->bytes[n++] = (char)(code < 0x80 ? code : 0x80 | (code & 0x3F));
+    }
+    return gsi_show(shown, r->bytes, n);
+}
+
+/* A part of more than a byte must be made by a merge, before or after: else a line is missing. */
+gs_status gsi_bpe_merges_whole(gsi_bpe_reader *r)
+{
+    gs_tokenizer *t = r->t;
+    char shown[GSI_SHOWN];
+    gs_status status = GS_OK;
+    bool *made = gsi_new(&t->heap, t->n * sizeof *made);
+    if (!made)
+        return no_memory(r);
+    for (size_t i = 0; i < t->n; i++)
+        made[i] = t->tokens[i].length == 1;
+    for (size_t i = 0; i < t->n_merges; i++)
+        made[t->merges[i].id] = true;
+    for (size_t i = 0; status == GS_OK && i < t->n_merges; i++) {
+        const gsi_merge *m = &t->merges[i];
+        if (!made[m->left] || !made[m->right])
+            status = gsi_bpe_fail(r, GS_ENAME, "merge %zu is of %s, which no merge makes", i + 1,
+                                  show_token(r, shown, made[m->left] ? m->right : m->left));
+    }
+    gsi_free(&t->heap, made);
+    return status;
+}
+
 static gs_status read_merges(gsi_bpe_reader *r, const gsi_node *list)
 {
     if (!list || list->kind != GSI_JSON_ARRAY)
@@ -172,7 +209,7 @@ static gs_status read_merges(gsi_bpe_reader *r, const gsi_node *list)
     gs_status status = gsi_bpe_merges(r, list->count);
     for (const gsi_node *x = list->first; x && status == GS_OK; x = x->next)
         status = read_merge(r, x);
-    return status;
+    return status == GS_OK ? gsi_bpe_merges_whole(r) : status;
 }
 
 /* ---- added tokens ---- */

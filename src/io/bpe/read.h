@@ -25,6 +25,7 @@ gs_status gsi_bpe_tokenizer_json(gsi_bpe_reader *r, const gsi_node *root);
 gs_status gsi_bpe_vocab(gsi_bpe_reader *r, const gsi_node *vocab, size_t more);
 gs_status gsi_bpe_merges(gsi_bpe_reader *r, size_t n);
 gs_status gsi_bpe_merge_line(gsi_bpe_reader *r, const char *line, size_t n);
+gs_status gsi_bpe_merges_whole(gsi_bpe_reader *r); /* when all are there */
 gs_status gsi_bpe_added(gsi_bpe_reader *r, const gsi_node *list, size_t more);
 gs_status gsi_bpe_add(gsi_bpe_reader *r, const char *content, gsi_added added);
 void gsi_bpe_finish(gsi_bpe_reader *r);
