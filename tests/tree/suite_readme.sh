@@ -54,6 +54,17 @@ for loss in 0.0435 0.6931; do # which suite_tutorial.sh sees printed
     check "is told" says "$loss"
 done
 
+# ---- the models: what --model takes is in models.md, and README's row of train names the known ones ----
+
+models=$("$gs" train --help | sed -n 's/^ *--model auto|//p' | tr '|' ' ')
+check "there are models" test "$(echo "$models" | wc -w)" -ge 8
+for model in $models; do
+    check "models.md has $model" grep -qE "^\\|.*\`$model[\` ]" doc/models.md
+done
+for model in MLP CNN ResNet-18/50 ViT GPT Llama pixels; do
+    check "README's train has $model" sh -c "grep '^| .train. | trains' README.md | grep -q '$model'"
+done
+
 # ---- the demo, cut short ----
 
 demo() { BUILD=$tmp sh scripts/demo.sh "$gs" --steps 2 --batch 2 --valid-items 2 --quiet; }
