@@ -244,11 +244,11 @@ gs_status gsi_source_raw(void *dst, gs_source *s, size_t i, uint64_t first, size
                          gs_error *error)
 {
     const gsi_entry *e = &s->entries[i];
-    const size_t item = (size_t)e->item;
-    if (item == 0 || count > SIZE_MAX / item)
+    size_t bytes;
+    if (!gsi_mul_size(&bytes, count, (size_t)e->item)) /* uncovered: where size_t has 32 bits */
         return gsi_bad_file(s, error, GS_ESIZE, "%zu elements do not fit in memory", count);
     return s->read ? s->read(s, e, first, count, dst, error)
-                   : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
+                   : gsi_read_at(s, dst, bytes, e->pub.offset + first * e->item, error);
 }
 
 void gsi_swap_bytes(void *items, size_t count, size_t item)
