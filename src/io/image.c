@@ -36,10 +36,10 @@ bool gsi_image_name(const char *path)
     return false;
 }
 
+/* The libraries refuse images without pixels. */
 static gs_status check_size(const gsi_file *file, size_t height, size_t width, gs_error *error)
 {
-    if (height > 0 && width > 0 && height <= GSI_IMAGE_SIDE && width <= GSI_IMAGE_SIDE &&
-        height * width <= GSI_IMAGE_PIXELS)
+    if (height <= GSI_IMAGE_SIDE && width <= GSI_IMAGE_SIDE && height * width <= GSI_IMAGE_PIXELS)
         return GS_OK;
     return gsi_file_fail(file, error, GS_ESIZE, "is an image of %zu x %zu: at most %d a side",
                          width, height, (int)GSI_IMAGE_SIDE);

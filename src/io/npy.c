@@ -41,8 +41,8 @@ static bool take_word(cursor *c, const char *word)
 /* A string of at most 15 plain characters, in either kind of quotes. */
 static bool take_string(cursor *c, char out[16])
 {
-    const char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
-    if (!quote)
+    const char quote = take(c, '\'') ? '\'' : '"';
+    if (quote == '"' && !take(c, '"'))
         return false;
     for (size_t n = 0; n < 16 && c->p < c->end; n++) {
         const char ch = *c->p++;

@@ -277,12 +277,12 @@ static gs_status read_header(header *h, uint64_t start)
     next(h);
     while (status == GS_OK && next(h) == GSI_JSON_KEY) {
         const bool is_metadata = gsi_json_is(&h->j, "__metadata__");
-        gsi_entry *e = is_metadata ? NULL : &s->entries[s->count];
-        if (e && !(e->pub.name = keep_string(h)))
+        gsi_entry *e = &s->entries[s->count];
+        if (!is_metadata && !(e->pub.name = keep_string(h)))
             return gsi_no_memory(s, h->error);
         next(h);
-        status = e ? read_tensor(h, e) : read_metadata(h, texts);
-        s->count += e != NULL;
+        status = is_metadata ? read_metadata(h, texts) : read_tensor(h, e);
+        s->count += !is_metadata;
     }
     if (status == GS_OK)
         status = gsi_check_names(s, h->error);

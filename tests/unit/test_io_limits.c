@@ -270,7 +270,8 @@ static void test_long_paths(void)
     gs_error error = {0};
     memset(path, 'x', sizeof path - 1);
     path[sizeof path - 3] = '/';
-    CHECK(gsi_replace_begin(&r, path, &error) == GS_ESIZE && gsi_make_folder(path, &error) != GS_OK);
+    CHECK(gsi_replace_begin(&r, path, &error) == GS_ESIZE &&
+          gsi_make_folder(path, &error) != GS_OK);
     for (int twice = 0; twice < 2; twice++)
         CHECK(gsi_make_folder(in_folder("a/b/c"), &error) == GS_OK);
     CHECK(gsi_make_folder("", &error) == GS_ESIZE);

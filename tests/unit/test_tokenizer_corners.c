@@ -323,12 +323,12 @@ static void test_many_twins(void)
     put(&p, HEAD MODEL);
     for (unsigned i = 0; i < MANY; i++) {
         const unsigned code = 0x4E00 + 7 * i;
-        const uint8_t bytes[3] = {(uint8_t)(0xE0 | code >> 12), (uint8_t)(0x80 | (code >> 6 & 63)),
-                                  (uint8_t)(0x80 | (code & 63))};
-        memcpy(utf8[i], bytes, 3);
+        const uint8_t of[3] = {(uint8_t)(0xE0 | code >> 12), (uint8_t)(0x80 | (code >> 6 & 63)),
+                               (uint8_t)(0x80 | (code & 63))};
+        memcpy(utf8[i], of, 3);
         put(&p, "%s\"\\u%04x\":%u,\"\\u%04x\\u%04x\\u%04x\":%u", i ? "," : "", code, 2 * i,
-            (unsigned)gsi_char_of_byte(bytes[0]), (unsigned)gsi_char_of_byte(bytes[1]),
-            (unsigned)gsi_char_of_byte(bytes[2]), 2 * i + 1);
+            (unsigned)gsi_char_of_byte(of[0]), (unsigned)gsi_char_of_byte(of[1]),
+            (unsigned)gsi_char_of_byte(of[2]), 2 * i + 1);
     }
     put(&p, MERGES END);
     CHECK_MSG(gs_tokenizer_read(&t, p.text, p.n, NULL, &error) == GS_OK, "%s", error.text);
