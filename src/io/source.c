@@ -226,8 +226,10 @@ int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
 
 const void *gs_source_map(gs_source *s, size_t i)
 {
-    const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
-    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap != gsi_big_endian() ||
+    if (i >= s->count)
+        return NULL;
+    const gsi_entry *e = &s->entries[i];
+    if (!gs_entry_readable(&e->pub) || s->read || e->swap != gsi_big_endian() ||
         e->pub.offset % e->item != 0 || s->file.size > SIZE_MAX)
         return NULL;
     if (!s->map) {

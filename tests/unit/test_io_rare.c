@@ -123,11 +123,18 @@ static void test_stolen_temporary(void)
 /* Names that are almost those of left-overs stay. */
 static void test_names_of_others(void)
 {
-    static const char *const kept[] = {".5-3.tmp",      "5-3.tmp",
-                                       "a.5-3.tmp",     "my-own-long-notes.5-3.tmp",
-                                       "a.x-3.tmp",     "a.safetensors.5-.tmp",
-                                       ".tmp",          "a.safetensors.5-3.tmpx",
-                                       "a.safetensors", ".safetensors.5-3.tmp"};
+    static const char *const kept[] = {".5-3.tmp",
+                                       "5-3.tmp",
+                                       "a.5-3.tmp",
+                                       "my-own-long-notes.5-3.tmp",
+                                       "a.x-3.tmp",
+                                       "a.safetensors.5-.tmp",
+                                       ".tmp",
+                                       "a.safetensors.5-3.tmpx",
+                                       "a.safetensors",
+                                       ".safetensors.5-3.tmp",
+                                       "a.safetensors.5_3.tmp",
+                                       "a.safetensors-5-3.tmp"};
     struct stat st;
     write_text("a.safetensors.5-3.tmp", "x");
     for (size_t i = 0; i < GSI_COUNT(kept); i++)
