@@ -26,9 +26,9 @@ gs_status gsi_append_open(gsi_append *file, const char *path, gs_error *error)
     else if (S_ISREG(about.st_mode) && gsi_flock(fd, LOCK_EX | LOCK_NB) != 0 &&
              errno == EWOULDBLOCK)
         status = gsi_fail(error, GS_ESTATE, "%s: another run is writing to it", file->path);
-    if (status == GS_OK)
+    else
         file->fd = fd;
-    else if (fd >= 0)
+    if (fd >= 0 && file->fd < 0)
         close(fd);
     return status;
 }

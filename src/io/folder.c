@@ -33,7 +33,7 @@ static gs_status fail(const char *path, gs_error *error, gs_status status, const
 static char *joined(gsi_heap *heap, const char *folder, const char *name)
 {
     const size_t n = strlen(folder), m = strlen(name);
-    const bool slash = n == 0 || folder[n - 1] != '/';
+    const bool slash = folder[n - 1] != '/'; /* it was opened: it has a name */
     char *path = gsi_new(heap, n + slash + m + 1);
     if (path) {
         memcpy(path, folder, n);
@@ -66,7 +66,7 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
             status = fail(path, error, GS_ESIZE, "there are too many files in the folder");
         else if (!gsi_grow(p->heap, &p->list, &p->room, p->n + 1, sizeof *p->list))
             status = fail(path, error, GS_ENOMEM, "there is no memory for its name");
-        if (status == GS_OK) {
+        else {
             p->list[p->n++] = path;
             return GS_OK;
         }

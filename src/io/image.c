@@ -36,10 +36,10 @@ bool gsi_image_name(const char *path)
     return false;
 }
 
+/* The libraries refuse images without pixels. */
 static gs_status check_size(const gsi_file *file, size_t height, size_t width, gs_error *error)
 {
-    if (height > 0 && width > 0 && height <= GSI_IMAGE_SIDE && width <= GSI_IMAGE_SIDE &&
-        height * width <= GSI_IMAGE_PIXELS)
+    if (height <= GSI_IMAGE_SIDE && width <= GSI_IMAGE_SIDE && height * width <= GSI_IMAGE_PIXELS)
         return GS_OK;
     return gsi_file_fail(file, error, GS_ESIZE,
                          "is an image of %zu x %zu: at most %d a side and %d pixels in all", width,
@@ -60,6 +60,7 @@ typedef struct decoder {
     gsi_image8 *out;
     size_t channels;
     bool exact, look;
+    bool no_memory; /* the library asked for some, and there was none */
     gsi_heap *heap;
     gs_error *error;
     gs_status status;
@@ -67,7 +68,28 @@ typedef struct decoder {
     char message[160];
 } decoder;
 
+/* What the message of a library comes to. */
+static gs_status damaged(const decoder *d)
+{
+    return d->no_memory
+               ? gsi_file_fail(d->file, d->error, GS_ENOMEM, "there is no memory to decode it")
+               : gsi_file_fail(d->file, d->error, GS_EFORMAT, "is damaged: %s", d->message);
+}
+
 /* ---- PNG ---- */
+
+static void *png_new(png_structp png, png_alloc_size_t n)
+{
+    decoder *d = png_get_mem_ptr(png);
+    void *block = gsi_new(d->heap, n);
+    d->no_memory |= !block;
+    return block;
+}
+
+static void png_release(png_structp png, void *block)
+{
+    gsi_free(((decoder *)png_get_mem_ptr(png))->heap, block);
+}
 
 static void png_read(png_structp png, png_bytep to, png_size_t n)
 {
@@ -97,19 +119,16 @@ static void png_transform(png_structp png, png_infop info, decoder *d)
     const int color = png_get_color_type(png, info), depth = png_get_bit_depth(png, info);
     if (depth == 16)
         png_set_strip_16(png);
+    png_set_strip_alpha(png); /* that of a palette, too */
     if (d->exact) {
         if (depth < 8)
             png_set_packing(png);
-        if (color & PNG_COLOR_MASK_ALPHA)
-            png_set_strip_alpha(png);
         return;
     }
     if (color == PNG_COLOR_TYPE_PALETTE)
         png_set_palette_to_rgb(png);
     if (color == PNG_COLOR_TYPE_GRAY && depth < 8)
         png_set_expand_gray_1_2_4_to_8(png);
-    if (color & PNG_COLOR_MASK_ALPHA)
-        png_set_strip_alpha(png);
     const bool grey = color == PNG_COLOR_TYPE_GRAY || color == PNG_COLOR_TYPE_GRAY_ALPHA;
     if (grey && d->channels == 3)
         png_set_gray_to_rgb(png);
@@ -140,7 +159,8 @@ static void decode_png(decoder *d, png_structp png, png_infop info)
         return;
     if (out->height * out->width / 8 / DEFLATE > d->in.n) /* a pixel has a bit or more */
         png_error(png, "it announces more pixels than its bytes can hold");
-    if (png_get_bit_depth(png, info) != 8 || (out->channels != 1 && out->channels != 3))
+    if (png_get_bit_depth(png, info) != 8 || /* uncovered: then png_transform would be wrong */
+        (out->channels != 1 && out->channels != 3)) /* uncovered: the same */
         png_error(png, "its pixels are of a strange kind");
     d->status = new_pixels(out, d->file, d->heap, d->error);
     for (int pass = 0; d->status == GS_OK && pass < passes; pass++)
@@ -152,14 +172,15 @@ static void decode_png(decoder *d, png_structp png, png_infop info)
 
 static void run_png(decoder *d)
 {
-    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, png_failed, png_warned);
+    png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, d, png_failed, png_warned, d,
+                                               png_new, png_release);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info)
-        d->status = gsi_file_fail(d->file, d->error, GS_ENOMEM, "there is no memory to decode it");
+        d->status = damaged(d);
     else if (setjmp(d->failed) == 0)
         decode_png(d, png, info);
     else
-        d->status = gsi_file_fail(d->file, d->error, GS_EFORMAT, "is damaged: %s", d->message);
+        d->status = damaged(d);
     png_destroy_read_struct(&png, &info, NULL);
 }
 
@@ -256,7 +277,7 @@ static void run_jpeg(decoder *d)
     if (setjmp(d->failed) == 0)
         decode_jpeg(d, &jpeg);
     else
-        d->status = gsi_file_fail(d->file, d->error, GS_EFORMAT, "is damaged: %s", d->message);
+        d->status = damaged(d);
     jpeg_destroy_decompress(&jpeg);
 }
 
@@ -319,7 +340,9 @@ gs_status gsi_image_read(gsi_image8 *out, const char *path, size_t channels, boo
 
 /* ---- sizes ---- */
 
-/* Along an axis: output pixel i is made of `from` between a and b, in pixels, centres at 0.5. */
+/* Along an axis: output pixel i is made of `from` between a and b, in pixels, centres at 0.5. Its
+ * centre lies in the image: half an output pixel or more from each edge, which is far more than
+ * rounding makes. */
 typedef struct span {
     double start, scale, support;
 } span;
@@ -338,8 +361,6 @@ static void range_of(const span *s, size_t i, size_t n, size_t *first, size_t *l
     const double a = floor(centre - s->support), b = ceil(centre + s->support);
     *first = a > 0 ? (size_t)a : 0;
     *last = b < (double)n ? (size_t)b : n;
-    if (*first >= *last)
-        *first = *last - 1;
 }
 
 static void sample(float *to, const gsi_image8 *f, const span *sy, const span *sx, size_t y,
@@ -360,7 +381,7 @@ static void sample(float *to, const gsi_image8 *f, const span *sy, const span *s
         }
     }
     for (size_t c = 0; c < f->channels; c++)
-        to[c] = (float)(all > 0 ? sums[c] / all : 0);
+        to[c] = (float)(sums[c] / all); /* the pixel of the centre has a weight */
 }
 
 void gsi_image_fit(float *to, size_t height, size_t width, const gsi_image8 *f, bool nearest)
@@ -381,10 +402,8 @@ void gsi_image_fit(float *to, size_t height, size_t width, const gsi_image8 *f, 
                 sample(to, f, &sy, &sx, y, x);
                 continue;
             }
-            size_t v = (size_t)(sy.start + ((double)y + 0.5) * scale);
-            size_t u = (size_t)(sx.start + ((double)x + 0.5) * scale);
-            v = v < f->height ? v : f->height - 1;
-            u = u < f->width ? u : f->width - 1;
+            const size_t v = (size_t)(sy.start + ((double)y + 0.5) * scale);
+            const size_t u = (size_t)(sx.start + ((double)x + 0.5) * scale);
             for (size_t c = 0; c < f->channels; c++)
                 to[c] = f->data[(v * f->width + u) * f->channels + c];
         }

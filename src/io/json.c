@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What may come next. */
-enum { VALUE, FIRST_ITEM, FIRST_KEY, KEY, AFTER, NOTHING };
+enum { VALUE, FIRST_ITEM, FIRST_KEY, AFTER, NOTHING };
 
 gsi_json gsi_json_of(const char *text, size_t length)
 {
@@ -97,7 +97,9 @@ static bool read_string(gsi_json *j, gsi_json_kind kind)
     }
     j->size = j->at++ - j->begin;
     j->kind = kind;
-    return gsi_utf8(j->text + j->begin, j->size) || fail(j, "a string that is not UTF-8");
+    if (!gsi_utf8(j->text + j->begin, j->size))
+        return fail(j, "a string that is not UTF-8");
+    return true;
 }
 
 static size_t put_utf8(char *out, uint32_t code)
@@ -183,7 +185,9 @@ static bool read_number(gsi_json *j)
     j->size = j->at - j->begin;
     if (!fine || j->size > LONGEST)
         return fail(j, fine ? "a number that is too long" : "a number that is none");
-    return isfinite(to_double(j)) || fail(j, "real number overflow");
+    if (!isfinite(to_double(j)))
+        return fail(j, "real number overflow");
+    return true;
 }
 
 bool gsi_json_count(uint64_t *out, const gsi_json *j)
@@ -283,15 +287,15 @@ bool gsi_json_next(gsi_json *j)
     switch (j->expect) {
     case NOTHING:
         j->kind = GSI_JSON_END;
-        return j->at == j->length || fail(j, "something follows the value");
+        if (j->at < j->length)
+            return fail(j, "something follows the value");
+        return true;
     case VALUE:
         return read_value(j);
     case FIRST_ITEM:
         return peek(j) == close ? close_it(j) : read_value(j);
     case FIRST_KEY:
         return peek(j) == close ? close_it(j) : read_key(j);
-    case KEY:
-        return read_key(j);
     default: /* AFTER */
         if (peek(j) == close)
             return close_it(j);

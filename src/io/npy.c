@@ -41,8 +41,8 @@ static bool take_word(cursor *c, const char *word)
 /* A string of at most 15 plain characters, in either kind of quotes. */
 static bool take_string(cursor *c, char out[16])
 {
-    const char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
-    if (!quote)
+    const char quote = take(c, '\'') ? '\'' : '"';
+    if (quote == '"' && !take(c, '"'))
         return false;
     for (size_t n = 0; n < 16 && c->p < c->end; n++) {
         const char ch = *c->p++;
@@ -114,7 +114,7 @@ static bool set_type(gsi_entry *e, const char *type)
     if (c.p != c.end && !(date && *c.p == '['))
         return false;
     e->pub.dtype = GS_DTYPE_COUNT;
-    e->item = type[1] == 'U' && item <= INT64_MAX / 4 ? item * 4 : item; /* UCS-4 */
+    e->item = type[1] == 'U' ? item * 4 : item; /* UCS-4; the number has 13 digits at most */
     if (type[1] != 'f')
         return true;
     e->swap = type[0] == '>';
@@ -199,7 +199,7 @@ gs_status gsi_npy_header(const gs_source *s, gsi_entry *e, uint64_t *header, con
     const char *wrong = parse_dictionary((cursor){text, text + length}, e, type);
     if (wrong)
         return gsi_bad_file(s, error, GS_EFORMAT, "%s%s", what, wrong);
-    if (e->item > INT64_MAX / 8 || !gsi_set_count(&e->pub, 8 * e->item))
+    if (!gsi_set_count(&e->pub, 8 * e->item))
         return gsi_bad_file(s, error, GS_ESIZE, "%sthe product of the shape overflows", what);
     *header = prefix + length;
     if (e->pub.bytes != total - *header)

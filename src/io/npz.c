@@ -46,8 +46,7 @@ typedef struct gsi_unzip {
 
 static void *zip_alloc(void *heap, unsigned n, unsigned size)
 {
-    size_t bytes;
-    return gsi_mul_size(&bytes, n, size) ? gsi_new(heap, bytes) : NULL;
+    return gsi_new(heap, (size_t)n * size); /* its state, or a window of 2^15 bytes */
 }
 
 static void zip_free(void *heap, void *block) { gsi_free(heap, block); }
@@ -62,8 +61,10 @@ static gs_status start(gs_source *s, const gsi_member *m, gs_error *error)
     u->z.avail_in = 0;
     if (m->method == STORED)
         return GS_OK;
-    if (u->ready)
-        return inflateReset(&u->z) == Z_OK ? GS_OK : gsi_no_memory(s, error);
+    if (u->ready) {
+        inflateReset(&u->z);
+        return GS_OK;
+    }
     u->z.zalloc = zip_alloc;
     u->z.zfree = zip_free;
     u->z.opaque = &s->heap;
@@ -124,7 +125,7 @@ static gs_status finish(gs_source *s, gs_error *error)
         if (made > 0)
             return bad_member(s, m, error, GS_EFORMAT, "unpacks to more than it says");
     }
-    if (m->method == DEFLATED && (u->in != m->packed || u->z.avail_in > 0))
+    if (m->method == DEFLATED && u->in - u->z.avail_in != m->packed)
         return bad_member(s, m, error, GS_EFORMAT, "has bytes after the end of its packed data");
     if (u->crc != m->crc)
         return bad_member(s, m, error, GS_ECHECKSUM, "is damaged: its checksum does not match");

@@ -20,17 +20,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool gsi_folder_of(char folder[GSI_PATH], const char *path)
+void gsi_folder_of(char folder[GSI_PATH], const char *path)
 {
     const char *slash = strrchr(path, '/');
     const size_t n = slash ? (size_t)(slash - path) : 0;
-    if (n >= GSI_PATH)
-        return false;
     memcpy(folder, path, n);
     folder[n] = 0;
     if (n == 0)
         strcpy(folder, slash ? "/" : ".");
-    return true;
 }
 
 static gs_status failed(const char *path, gs_error *error, const char *what)
@@ -148,12 +145,13 @@ gs_status gsi_replace_begin(gsi_replace *r, const char *path, gs_error *error)
     char folder[GSI_PATH], shown[GSI_SHOWN_PATH];
     struct stat st;
     const char *slash = strrchr(path, '/');
-    if (strlen(path) >= sizeof r->path || !gsi_folder_of(folder, path))
+    if (strlen(path) >= sizeof r->path)
         return gsi_fail(error, GS_ESIZE, "%s: the path is too long", gsi_show_path(shown, path));
     if (path[0] == 0 || (slash && slash[1] == 0) || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return gsi_fail(error, GS_EIO, "%s: is a folder, not a file to write",
                         gsi_show_path(shown, path));
     strcpy(r->path, path);
+    gsi_folder_of(folder, path);
     gsi_remove_temporaries(folder, slash ? slash + 1 : path);
     if (!open_temporary(r))
         return failed(path, error, "cannot be written");
@@ -186,7 +184,8 @@ gs_status gsi_replace_write(gsi_replace *r, const void *data, size_t n, gs_error
 static bool sync_folder(const char *path)
 {
     char folder[GSI_PATH];
-    const int fd = gsi_folder_of(folder, path) ? gsi_open(folder, O_RDONLY | O_CLOEXEC) : -1;
+    gsi_folder_of(folder, path);
+    const int fd = gsi_open(folder, O_RDONLY | O_CLOEXEC);
     const bool done = fd >= 0 && (gsi_fsync(fd) == 0 || errno == EINVAL);
     if (fd >= 0)
         close(fd);
@@ -229,8 +228,9 @@ gs_status gsi_make_folder(const char *path, gs_error *error)
         if (part[i] != '/' && part[i] != 0)
             continue;
         part[i] = 0;
-        const int why = mkdir(part, 0777) == 0 ? 0 : errno;
-        if (why == 0)
+        const bool made = mkdir(part, 0777) == 0;
+        const int why = errno;
+        if (made)
             sync_folder(part);
         else if (why != EEXIST && stat(part, &st) != 0) {
             errno = why; /* not that it is not there */

@@ -56,32 +56,31 @@ static const struct type {
 
 /* ---- values ---- */
 
-/* The header as it is read: what is wrong with its JSON is told in one place. */
+/* The header as it is read. */
 typedef struct header {
     gs_source *s;
     gsi_json j;
     gs_error *error;
 } header;
 
-static gs_status bad_json(header *h)
+/* Of a header that has been read to its end before: it is JSON. */
+static gsi_json_kind next(header *h)
 {
-    return gsi_bad_file(h->s, h->error, GS_EFORMAT, "its header is wrong at byte %zu: %s", h->j.at,
-                        h->j.wrong);
+    gsi_json_next(&h->j);
+    return h->j.kind;
 }
 
-/* Numbers of an array up to its end, at most `most`; -1: something else is in it, or more. */
+/* Numbers of the array that was opened, at most `most`; -1: something else is in it, or more. */
 static int read_counts(header *h, uint64_t *out, int most)
 {
     int n = 0;
-    if (h->j.kind != GSI_JSON_ARRAY)
-        return -1;
-    while (gsi_json_next(&h->j) && h->j.kind != GSI_JSON_CLOSE) {
+    while (next(h) != GSI_JSON_CLOSE) {
         if (n == most)
             return most + 1;
         if (!gsi_json_count(&out[n++], &h->j))
             return -1;
     }
-    return h->j.wrong ? -1 : n;
+    return n;
 }
 
 static const struct type *type_of(const gsi_json *j)
@@ -124,15 +123,13 @@ static gs_status read_tensor(header *h, gsi_entry *e)
     unsigned seen = 0;
     gsi_show(shown, e->pub.name, strlen(e->pub.name));
     bool described = j->kind == GSI_JSON_OBJECT;
-    while (described && gsi_json_next(j) && j->kind != GSI_JSON_CLOSE) {
+    while (described && next(h) != GSI_JSON_CLOSE) {
         const unsigned member = gsi_json_is(j, "dtype")          ? DTYPE
                                 : gsi_json_is(j, "shape")        ? SHAPE
                                 : gsi_json_is(j, "data_offsets") ? OFFSETS
                                                                  : 0;
-        if (!gsi_json_next(j))
-            break;
         const gsi_json_kind want = member == DTYPE ? GSI_JSON_STRING : GSI_JSON_ARRAY;
-        described = member && !(seen & member) && j->kind == want;
+        described = next(h) == want && member && !(seen & member);
         seen |= member;
         if (!described)
             break;
@@ -145,8 +142,6 @@ static gs_status read_tensor(header *h, gsi_entry *e)
         }
         const int most = member == SHAPE ? GS_MAX_RANK : 2;
         const int n = read_counts(h, member == SHAPE ? e->pub.shape : offsets, most);
-        if (j->wrong)
-            break;
         if (member == SHAPE && n > most)
             return gsi_bad_file(s, h->error, GS_ESIZE, "tensor %s has more than %d dimensions",
                                 shown, (int)GS_MAX_RANK);
@@ -159,8 +154,6 @@ static gs_status read_tensor(header *h, gsi_entry *e)
         if (member == SHAPE)
             e->pub.rank = n;
     }
-    if (j->wrong)
-        return bad_json(h);
     if (!described || seen != ALL)
         return gsi_bad_file(s, h->error, GS_EFORMAT,
                             "tensor %s is not described by dtype, shape and data_offsets", shown);
@@ -231,12 +224,10 @@ static gs_status read_metadata(header *h, size_t most)
     s->texts = gsi_arena_new(&s->arena, most > 0 ? most : 1, sizeof *s->texts);
     if (!s->texts)
         return gsi_no_memory(s, h->error);
-    while (gsi_json_next(&h->j) && h->j.kind != GSI_JSON_CLOSE) {
+    while (next(h) != GSI_JSON_CLOSE) {
         gsi_text *text = &s->texts[s->n_texts];
         text->key = keep_string(h);
-        if (!gsi_json_next(&h->j))
-            break;
-        if (h->j.kind != GSI_JSON_STRING)
+        if (next(h) != GSI_JSON_STRING)
             return gsi_bad_file(s, h->error, GS_EFORMAT,
                                 "its __metadata__ holds something that is not a string");
         text->value = keep_string(h);
@@ -244,8 +235,6 @@ static gs_status read_metadata(header *h, size_t most)
             return gsi_no_memory(s, h->error);
         s->n_texts++;
     }
-    if (h->j.wrong)
-        return bad_json(h);
     qsort(s->texts, s->n_texts, sizeof *s->texts, by_key);
     for (size_t i = 1; i < s->n_texts; i++)
         if (strcmp(s->texts[i - 1].key, s->texts[i].key) == 0)
@@ -253,13 +242,11 @@ static gs_status read_metadata(header *h, size_t most)
     return GS_OK;
 }
 
-/* Tensors, and texts of the metadata; and that it is JSON to its end. */
+/* Tensors, and texts of the metadata; and that it is JSON to its end. It starts with {. */
 static gs_status count_entries(header h, size_t *tensors, size_t *texts, size_t *metadata)
 {
     gsi_json *j = &h.j;
     *tensors = *texts = *metadata = 0;
-    if (gsi_json_next(j) && j->kind != GSI_JSON_OBJECT)
-        return gsi_bad_file(h.s, h.error, GS_EFORMAT, "its header is not an object");
     bool in_metadata = false;
     while (gsi_json_next(j) && j->kind != GSI_JSON_END) {
         if (j->kind != GSI_JSON_KEY)
@@ -272,7 +259,8 @@ static gs_status count_entries(header h, size_t *tensors, size_t *texts, size_t 
         *texts += j->depth == 2 && in_metadata;
     }
     if (j->wrong)
-        return bad_json(&h);
+        return gsi_bad_file(h.s, h.error, GS_EFORMAT, "its header is wrong at byte %zu: %s", j->at,
+                            j->wrong);
     return *metadata > 1 ? gsi_bad_file(h.s, h.error, GS_EFORMAT, "it has two __metadata__")
                          : GS_OK;
 }
@@ -286,15 +274,15 @@ static gs_status read_header(header *h, uint64_t start)
         return status;
     if (!gsi_new_entries(s, tensors))
         return gsi_no_memory(s, h->error);
-    gsi_json_next(&h->j);
-    while (status == GS_OK && gsi_json_next(&h->j) && h->j.kind == GSI_JSON_KEY) {
+    next(h);
+    while (status == GS_OK && next(h) == GSI_JSON_KEY) {
         const bool is_metadata = gsi_json_is(&h->j, "__metadata__");
-        gsi_entry *e = is_metadata ? NULL : &s->entries[s->count];
-        if (e && !(e->pub.name = keep_string(h)))
+        gsi_entry *e = &s->entries[s->count];
+        if (!is_metadata && !(e->pub.name = keep_string(h)))
             return gsi_no_memory(s, h->error);
-        gsi_json_next(&h->j);
-        status = e ? read_tensor(h, e) : read_metadata(h, texts);
-        s->count += e != NULL;
+        next(h);
+        status = is_metadata ? read_metadata(h, texts) : read_tensor(h, e);
+        s->count += !is_metadata;
     }
     if (status == GS_OK)
         status = gsi_check_names(s, h->error);

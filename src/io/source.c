@@ -226,8 +226,10 @@ int gs_entry_readable(const gs_entry *e) { return e->dtype != GS_DTYPE_COUNT; }
 
 const void *gs_source_map(gs_source *s, size_t i)
 {
-    const gsi_entry *e = i < s->count ? &s->entries[i] : NULL;
-    if (!e || !gs_entry_readable(&e->pub) || s->read || e->swap != gsi_big_endian() ||
+    if (i >= s->count)
+        return NULL;
+    const gsi_entry *e = &s->entries[i];
+    if (!gs_entry_readable(&e->pub) || s->read || e->swap != gsi_big_endian() ||
         e->pub.offset % e->item != 0 || s->file.size > SIZE_MAX)
         return NULL;
     if (!s->map) {
@@ -244,11 +246,11 @@ gs_status gsi_source_raw(void *dst, gs_source *s, size_t i, uint64_t first, size
                          gs_error *error)
 {
     const gsi_entry *e = &s->entries[i];
-    const size_t item = (size_t)e->item;
-    if (item == 0 || count > SIZE_MAX / item)
+    size_t bytes;
+    if (!gsi_mul_size(&bytes, count, (size_t)e->item)) /* uncovered: where size_t has 32 bits */
         return gsi_bad_file(s, error, GS_ESIZE, "%zu elements do not fit in memory", count);
     return s->read ? s->read(s, e, first, count, dst, error)
-                   : gsi_read_at(s, dst, count * item, e->pub.offset + first * item, error);
+                   : gsi_read_at(s, dst, bytes, e->pub.offset + first * e->item, error);
 }
 
 void gsi_swap_bytes(void *items, size_t count, size_t item)

@@ -20,8 +20,7 @@ struct gsi_stream {
 
 static void *z_alloc(void *heap, unsigned n, unsigned size)
 {
-    size_t bytes;
-    return gsi_mul_size(&bytes, n, size) ? gsi_new(heap, bytes) : NULL;
+    return gsi_new(heap, (size_t)n * size); /* its state, or a window of 2^15 bytes */
 }
 
 static void z_free(void *heap, void *block) { gsi_free(heap, block); }

@@ -46,8 +46,8 @@ void gsi_remove_temporaries(const char *folder, const char *base);
 /* Makes it, and those it is in, where it is not there; and that files can be made in it. */
 gs_status gsi_make_folder(const char *path, gs_error *error);
 
-/* The folder that `path` is in. False: too long. */
-bool gsi_folder_of(char folder[GSI_PATH], const char *path);
+/* The folder that `path` is in. The path must be shorter than GSI_PATH. */
+void gsi_folder_of(char folder[GSI_PATH], const char *path);
 
 /* ---- safetensors_write.c ---- */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct bytes {
-    uint8_t data[1 << 16];
+    uint8_t data[1 << 17];
     size_t n;
 } bytes;
 

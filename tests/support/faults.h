@@ -2,6 +2,7 @@
  * before those of the C library. (tests/fault/iofault.c does it from outside, to whole programs.)
  *
  *     fault_plan(FAULT_READ, 3, EIO);      the third read or pread fails
+ *     fault_plan(FAULT_STAT, 1, 0);        the first fstat finds a file that has lost its name
  *     ... fault_struck() says whether it came to that; fault_plan(FAULT_NONE, 0, 0) ends it */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -26,7 +27,8 @@ typedef enum fault_call {
     FAULT_RENAME,
     FAULT_UNLINK,
     FAULT_MKDIR,
-    FAULT_FOLDER, /* opendir, readdir */
+    FAULT_FOLDER, /* opendir */
+    FAULT_LIST,   /* every readdir of a folder that could be opened; errno is ENOTDIR */
     FAULT_TRUNCATE,
     FAULT_LINK,
     FAULT_LOCK,
@@ -104,7 +106,11 @@ int fsync(int fd) { return (void)fd, fault_now(FAULT_SYNC) ? -1 : 0; }
 
 int fstat(int fd, struct stat *st)
 {
-    return fault_now(FAULT_STAT) ? -1 : fstatat(fd, "", st, 0x1000 /* AT_EMPTY_PATH */);
+    const int now = fault_now(FAULT_STAT);
+    const int code = now && fault.error ? -1 : fstatat(fd, "", st, 0x1000 /* AT_EMPTY_PATH */);
+    if (now && code == 0)
+        st->st_nlink = 0;
+    return code;
 }
 
 int stat(const char *path, struct stat *st)
@@ -134,7 +140,13 @@ DIR *opendir(const char *path)
     if (fault_now(FAULT_FOLDER))
         return NULL;
     const int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    return fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir && fault_now(FAULT_LIST)) { /* what is read is no folder */
+        const int other = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC, 0);
+        dup2(other, fd);
+        close(other);
+    }
+    return dir;
 }
 
 int ftruncate(int fd, off_t length)

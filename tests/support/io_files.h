@@ -41,6 +41,8 @@ typedef struct member {
     unsigned flags;
     uint64_t crc_xor, packed_add, unpacked_add, local_add; /* lies */
     bool zip64;
+    const uint8_t *packed; /* NULL, or n_packed bytes that stand for the packed data */
+    size_t n_packed;
 } member;
 
 static inline member member_of(const char *name, const void *data, size_t n, int method)
@@ -50,21 +52,25 @@ static inline member member_of(const char *name, const void *data, size_t n, int
 
 static inline void add_member(bytes *zip, bytes *directory, const member *m)
 {
-    uint8_t packed[4096];
+    uint8_t room[4096];
+    const uint8_t *packed = room;
     size_t np = m->n;
-    if (m->method == 8) {
+    if (m->packed) {
+        packed = m->packed;
+        np = m->n_packed;
+    } else if (m->method == 8) {
         z_stream z = {0};
         deflateInit2(&z, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY);
         z.next_in = (uint8_t *)(uintptr_t)m->data;
         z.avail_in = (unsigned)m->n;
-        z.next_out = packed;
-        z.avail_out = sizeof packed;
+        z.next_out = room;
+        z.avail_out = sizeof room;
         if (deflate(&z, Z_FINISH) != Z_STREAM_END)
             abort();
-        np = sizeof packed - z.avail_out;
+        np = sizeof room - z.avail_out;
         deflateEnd(&z);
     } else {
-        memcpy(packed, m->data, np);
+        packed = m->data;
     }
     const uint64_t local = zip->n + m->local_add, un = m->n + m->unpacked_add;
     const uint64_t pa = np + m->packed_add;

@@ -297,6 +297,33 @@ static size_t slurp(char *to, size_t room, const char *path)
     return n;
 }
 
+/* Metadata and a name that no block of memory for the ones before has room for. */
+static void write_long_texts(void)
+{
+    static bytes b;
+    static char header[1 << 13];
+    snprintf(header, sizeof header,
+             "{\"__metadata__\":{\"%0999d\":\"%01499d\"},"
+             "\"%02999d\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+             1, 2, 3);
+    safetensors(&b, header, 8);
+    write_file("texts.safetensors", b.data, b.n);
+}
+
+/* zip64, and a name of n letters */
+static void write_array(const char *name, size_t n)
+{
+    static bytes b, zip;
+    char letters[1024];
+    memset(letters, 'n', n);
+    strcpy(letters + n, ".npy");
+    npy(&b, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (20,), }", 80);
+    member m = member_of(letters, b.data, b.n, 8);
+    m.zip64 = true;
+    zip_of(&zip, &m, 1);
+    write_file(name, zip.data, zip.n);
+}
+
 static void write_files(void)
 {
     static uint8_t records[2 * 3073], tokens[1024 + 200];
@@ -319,6 +346,15 @@ static void write_files(void)
     static const uint8_t labels[8 + 2] = {0, 0, 8, 1, 0, 0, 0, 2, 0, 1};
     write_file("images", images, sizeof images);
     write_file("labels", labels, sizeof labels);
+    static bytes plain, packed;
+    plain.n = 0;
+    add(&plain, images, sizeof images);
+    gz(&packed, &plain);
+    write_file("packed-images", packed.data, packed.n);
+    write_file("packed-labels", labels, sizeof labels);
+    write_file("train.bin", tokens + 1024, 200);
+    write_array("wide.npz", 40);
+    write_long_texts();
     make_folder("run");
     make_folder("made");
     make_folder("pictures");
@@ -345,6 +381,8 @@ static scenario scenarios[] = {{"npy", read_tensors, "tests/data/f8_big_endian.n
                                {"npz", read_tensors, "tests/data/stored.npz", NULL},
                                {"deflated npz", read_tensors, "tests/data/deflated.npz", NULL},
                                {"safetensors", read_tensors, "tests/data/grads.safetensors", NULL},
+                               {"zip64", read_tensors, "wide.npz", NULL},
+                               {"long texts", read_tensors, "texts.safetensors", NULL},
                                {"trace", read_traces, "tests/traces/pytorch.trace", NULL},
                                {"log", read_log, "tests/fuzz/corpus/log/own", NULL},
                                {"text", read_data, "words.txt", NULL},
@@ -354,7 +392,9 @@ static scenario scenarios[] = {{"npy", read_tensors, "tests/data/f8_big_endian.n
                                {"pictures", read_data, "pictures", NULL},
                                {"arrays", read_data, "arrays", NULL},
                                {"tokens", read_data, "tokens.bin", NULL},
+                               {"bare tokens", read_data, "train.bin", NULL},
                                {"idx", read_data, "images", NULL},
+                               {"packed idx", read_data, "packed-images", NULL},
                                {"jpeg", read_image, "tests/fuzz/corpus/image/rgb.jpg", NULL},
                                {"png", read_image, "tests/fuzz/corpus/image/palette.png", NULL},
                                {"files of a folder", walk, "text", NULL},
@@ -443,6 +483,36 @@ static void test_allocations(void)
     CHECK(faults > 300);
 }
 
+/* Memory fails once, comes back, and is gone for good some allocations later. */
+static void check_memory_gone(const scenario *s, unsigned *faults)
+{
+    for (size_t once = 0, struck = 1; struck; once++)
+        for (size_t from = once + 1;; from++) {
+            books b = {.fail_at = once, .fail_from = from};
+            attempt(s, &b, "memory", false);
+            struck = b.calls >= once;
+            if (b.calls < from)
+                break;
+            ++*faults;
+        }
+}
+
+static void test_memory_gone(void)
+{
+    const scenario array = {"array", read_tensors, "array.npz", NULL};
+    unsigned faults = 0;
+    prepare();
+    for (size_t i = 0; i < GSI_COUNT(scenarios); i++)
+        if (scenarios[i].run == read_tensors || scenarios[i].run == read_json ||
+            scenarios[i].run == read_image)
+            check_memory_gone(&scenarios[i], &faults);
+    for (size_t n = 1; n < 1000; n += 64) {
+        write_array("array.npz", n);
+        check_memory_gone(&array, &faults);
+    }
+    CHECK(faults > 300);
+}
+
 static void test_system_calls(void)
 {
     static const struct {
@@ -474,4 +544,5 @@ static void test_system_calls(void)
     empty_folder();
 }
 
-TESTS({"allocations", test_allocations}, {"system_calls", test_system_calls})
+TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
+      {"system_calls", test_system_calls})

@@ -169,6 +169,7 @@ static void test_pairs_of_files(void)
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", "", GS_OK},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "#version: 0.2\r\na b\r\n", "", GS_OK},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "#vers b\na b\n", "merge 1 is of #vers", GS_ENAME},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a bbbbbbb\n", "merge 1 is of bbbbbbb", GS_ENAME},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\n#version: 0.2\n", "merge 2 is of #version", GS_ENAME},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\n\n", "merge 2 is not two tokens", GS_EFORMAT},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a \xFF\n", "is not UTF-8", GS_EFORMAT},
@@ -200,8 +201,13 @@ static void test_pairs_of_files(void)
     write_text("alone.json", "{\"a\":0}");
     CHECK(gs_tokenizer_open(&t, in_folder("alone.json"), NULL, &error) == GS_EFORMAT && !t);
     CHECK(strstr(error.text, "has a vocabulary alone"));
-    write_text("alone.json", "{}");
-    CHECK(gs_tokenizer_open(&t, in_folder("alone.json"), NULL, &error) == GS_EFORMAT && !t);
+    static const char *const others[] = {"{}", "[0]", "0", "x"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        write_text("alone.json", others[i]);
+        CHECK(gs_tokenizer_open(&t, in_folder("alone.json"), NULL, &error) == GS_EFORMAT && !t);
+        CHECK_MSG(strstr(error.text, others[i][0] == 'x' ? "is no JSON" : "has no model"), "%s: %s",
+                  others[i], error.text);
+    }
     unlink(in_folder("alone.json"));
 }
 
@@ -252,8 +258,109 @@ static void test_added_order(void)
     char json[4096];
     CHECK(gs_tokenizer_text(json, sizeof json, &n, t, GS_TOKENIZER_JSON, &error) == GS_OK);
     CHECK(gs_tokenizer_read(&again, json, n, NULL, &error) == GS_OK);
-    CHECK(gs_tokenizer_size(again) == 8);
+    CHECK(gs_tokenizer_size(again) == 8 && gs_tokenizer_end(again) == GSI_NO_TOKEN);
     gs_tokenizer_free(again);
+    gs_tokenizer_free(t);
+}
+
+/* Added tokens that the vocabulary has, the later ones first; and no list of them. */
+static void test_added_backwards(void)
+{
+    static const char text[] = HEAD "{\"id\":3,\"content\":\"<c>\"},{\"id\":1,\"content\":\"<a>\"},"
+                                    "{\"id\":2,\"content\":\"<b>\"}" MODEL
+                                    "\"a\":0,\"<a>\":1,\"<b>\":2,\"<c>\":3" MERGES END;
+    static const char other[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"added_tokens\":7,"
+                                "\"model\":{\"vocab\":{\"a\":0" MERGES END;
+    gs_tokenizer *t = NULL;
+    gs_error error = {0};
+    int32_t ids[16];
+    size_t n;
+    CHECK(gs_tokenizer_read(&t, text, sizeof text - 1, NULL, &error) == GS_OK);
+    CHECK(gs_tokenizer_encode(ids, 16, &n, t, "<b>a<c><a>", 10, &error) == GS_OK && n == 4);
+    CHECK(ids[0] == 2 && ids[1] == 0 && ids[2] == 3 && ids[3] == 1);
+    gs_tokenizer_free(t);
+    CHECK_MSG(gs_tokenizer_read(&t, other, sizeof other - 1, NULL, &error) == GS_OK, "%s",
+              error.text);
+    CHECK(gs_tokenizer_size(t) == 1);
+    gs_tokenizer_free(t);
+}
+
+/* One token is U+65E5, the other the three characters that stand for its bytes: two tokens with the
+ * same bytes. Only the second is made of bytes. */
+static void test_twins(void)
+{
+    static const char *const orders[] = {
+        HEAD MODEL "\"\u65e5\":0,\"\u00e6\":1,\"\u0139\":2,\"\u00a5\":3,\"\u00e6\u0139\":4,"
+                   "\"\u00e6\u0139\u00a5\":5" MERGES
+                   "\"\u00e6 \u0139\",\"\u00e6\u0139 \u00a5\"" END,
+        HEAD MODEL "\"\u00e6\u0139\u00a5\":5,\"\u00e6\":1,\"\u0139\":2,\"\u00a5\":3,"
+                   "\"\u00e6\u0139\":4,\"\u65e5\":0" MERGES
+                   "\"\u00e6 \u0139\",\"\u00e6\u0139 \u00a5\"" END};
+    for (size_t i = 0; i < 2; i++) {
+        gs_tokenizer *t = NULL;
+        gs_error error = {0};
+        int32_t ids[4];
+        size_t n, length;
+        CHECK_MSG(gs_tokenizer_read(&t, orders[i], strlen(orders[i]), NULL, &error) == GS_OK, "%s",
+                  error.text);
+        CHECK(gs_tokenizer_encode(ids, 4, &n, t, "\xE6\x97\xA5", 3, &error) == GS_OK && n == 1);
+        CHECK_MSG(ids[0] == 5, "%d", (int)ids[0]);
+        for (int32_t id = 0; id <= 5; id += 5)
+            CHECK(memcmp(gs_tokenizer_token(t, id, &length), "\xE6\x97\xA5", 3) == 0 &&
+                  length == 3);
+        gs_tokenizer_free(t);
+    }
+}
+
+/* Many of them, in one table. */
+static void test_many_twins(void)
+{
+    enum { MANY = 500 };
+    page p = {0};
+    gs_tokenizer *t = NULL;
+    gs_error error = {0};
+    uint8_t utf8[MANY][3];
+    put(&p, HEAD MODEL);
+    for (unsigned i = 0; i < MANY; i++) {
+        const unsigned code = 0x4E00 + 7 * i;
+        const uint8_t of[3] = {(uint8_t)(0xE0 | code >> 12), (uint8_t)(0x80 | (code >> 6 & 63)),
+                               (uint8_t)(0x80 | (code & 63))};
+        memcpy(utf8[i], of, 3);
+        put(&p, "%s\"\\u%04x\":%u,\"\\u%04x\\u%04x\\u%04x\":%u", i ? "," : "", code, 2 * i,
+            (unsigned)gsi_char_of_byte(of[0]), (unsigned)gsi_char_of_byte(of[1]),
+            (unsigned)gsi_char_of_byte(of[2]), 2 * i + 1);
+    }
+    put(&p, MERGES END);
+    CHECK_MSG(gs_tokenizer_read(&t, p.text, p.n, NULL, &error) == GS_OK, "%s", error.text);
+    for (int i = 0; i < 2 * MANY; i++)
+        CHECK(gsi_vocab_find(t, (const char *)utf8[i / 2], 3, i % 2 == 0) == i);
+    gs_tokenizer_free(t);
+    free(p.text);
+}
+
+/* A word has its tokens from memory up to 22 bytes, is merged in place up to 128, and takes memory
+ * beyond: the same tokens each time, and when it comes again. */
+static void test_word_lengths(void)
+{
+    static const char text[] =
+        HEAD MODEL "\"a\":0,\"b\":1,\"ab\":2,\"abab\":3" MERGES "\"a b\",\"ab ab\"" END;
+    gs_tokenizer *t = NULL;
+    gs_error error = {0};
+    char word[300];
+    int32_t ids[300];
+    size_t n;
+    CHECK(gs_tokenizer_read(&t, text, sizeof text - 1, NULL, &error) == GS_OK);
+    for (size_t length = 1; length <= sizeof word; length++) {
+        for (size_t i = 0; i < length; i++)
+            word[i] = "ab"[i % 2];
+        for (int again = 0; again < 2; again++) {
+            CHECK(gs_tokenizer_encode(ids, 300, &n, t, word, length, &error) == GS_OK);
+            const size_t rest = length % 4;
+            CHECK_MSG(n == length / 4 + (rest > 1) + rest % 2, "%zu: %zu", length, n);
+            for (size_t i = 0; i < n; i++)
+                CHECK(ids[i] == (i < length / 4 ? 3 : rest > 1 && i == length / 4 ? 2 : 0));
+        }
+    }
     gs_tokenizer_free(t);
 }
 
@@ -400,18 +507,39 @@ static gs_status use(const gs_alloc *alloc)
     return status;
 }
 
-static gs_status train_some(const gs_alloc *alloc)
+static gs_status train_of(size_t words, size_t tokens, const gs_alloc *alloc)
 {
     static char text[8 * WORDS];
-    static size_t n;
-    n = n ? n : random_words(text, 400);
-    const gs_tokenizer_config config = {.size = sizeof config, .tokens = 330, .least = 1};
-    const gs_text texts = {text, n};
+    const gs_tokenizer_config config = {.size = sizeof config, .tokens = tokens, .least = 1};
+    const gs_text texts = {text, random_words(text, words)};
     gs_tokenizer *t = NULL;
     gs_error error = {0};
     const gs_status status = gs_tokenizer_train(&t, &config, &texts, 1, alloc, &error);
     CHECK(status == GS_OK ? t != NULL : !t && error.text[0]);
     gs_tokenizer_free(t);
+    return status;
+}
+
+static gs_status train_some(const gs_alloc *alloc) { return train_of(400, 330, alloc); }
+static gs_status train_few(const gs_alloc *alloc) { return train_of(64, 330, alloc); }
+static gs_status train_none(const gs_alloc *alloc) { return train_of(3, 257, alloc); }
+
+/* Tokens of all lengths, so that each is once that for which memory ends. */
+static gs_status read_lengths(const gs_alloc *alloc)
+{
+    gs_status status = GS_OK;
+    for (size_t length = 1; length < 64 && status == GS_OK; length++) {
+        page p = {0};
+        gs_tokenizer *t = NULL;
+        gs_error error = {0};
+        put(&p, HEAD "{\"id\":1,\"content\":\"");
+        put_times(&p, length, "<");
+        put(&p, "\"}" MODEL "\"a\":0" MERGES END);
+        status = gs_tokenizer_read(&t, p.text, p.n, alloc, &error);
+        CHECK(status == GS_OK ? t != NULL : !t && error.text[0]);
+        gs_tokenizer_free(t);
+        free(p.text);
+    }
     return status;
 }
 
@@ -427,14 +555,15 @@ static gs_status open_pair(const gs_alloc *alloc)
 
 static void test_no_memory(void)
 {
-    gs_status (*const users[])(const gs_alloc *) = {use, train_some, open_pair};
+    gs_status (*const users[])(const gs_alloc *) = {use,        train_some, train_few,
+                                                    train_none, open_pair,  read_lengths};
     write_text("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3}");
     write_text("merges.txt", "a b\n");
-    for (size_t i = 0; i < sizeof users / sizeof users[0]; i++)
+    for (size_t i = 0; i < 2 * sizeof users / sizeof users[0]; i++)
         for (size_t at = 1, made = 0; !made; at++) {
-            books b = {.fail_at = at};
+            books b = {.fail_at = i % 2 ? 0 : at, .fail_from = i % 2 ? at : 0};
             const gs_alloc hook = books_hook(&b);
-            const gs_status status = users[i](&hook);
+            const gs_status status = users[i / 2](&hook);
             made = b.calls < at;
             CHECK(status == GS_OK || (status == GS_ENOMEM && !made)); /* some can be done without */
             CHECK(b.blocks == 0 && !b.wrong);
@@ -445,5 +574,7 @@ static void test_no_memory(void)
 
 TESTS({"token_length", test_token_length}, {"counts", test_counts}, {"sizes", test_sizes},
       {"pairs_of_files", test_pairs_of_files}, {"added_order", test_added_order},
+      {"added_backwards", test_added_backwards}, {"twins", test_twins},
+      {"many_twins", test_many_twins}, {"word_lengths", test_word_lengths},
       {"many_words", test_many_words}, {"train_config", test_train_config},
       {"no_memory", test_no_memory})

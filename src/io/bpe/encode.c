@@ -98,8 +98,9 @@ static gs_status put_word(output *out, const uint8_t *p, size_t n)
     int32_t ids[GSI_SHORT_WORD];
     if (n > GSI_SHORT_WORD)
         return put_long(out, p, n);
-    gsi_cached *line = n <= KEY ? line_of(out->t, p, n) : NULL;
-    if (line && line->length == n && memcmp(line->key, p, n) == 0) {
+    const bool kept = n <= KEY;
+    gsi_cached *line = kept ? line_of(out->t, p, n) : NULL;
+    if (kept && line->length == n && memcmp(line->key, p, n) == 0) {
         put(out, line->ids, line->n);
         return GS_OK;
     }
@@ -107,7 +108,7 @@ static gs_status put_word(output *out, const uint8_t *p, size_t n)
     const gs_status status = merge(out, ids, &left, p);
     if (status != GS_OK)
         return status;
-    if (line && left <= IDS) {
+    if (kept && left <= IDS) {
         line->length = (uint8_t)n;
         line->n = (uint8_t)left;
         memcpy(line->key, p, n);

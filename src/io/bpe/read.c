@@ -241,7 +241,7 @@ gs_status gsi_bpe_add(gsi_bpe_reader *r, const char *content, gsi_added added)
             return gsi_bpe_fail(r, GS_EFORMAT, "its added token %s is there twice", shown);
     added.length = (uint32_t)length;
     added.first = (uint8_t)content[0];
-    raw |= n != length || memcmp(r->bytes, content, n) != 0;
+    raw |= n != length; /* of ASCII alone the bytes are the characters */
     if (!gsi_bytes_keep(t, &added.at, content, length) ||
         (found < 0 && !gsi_vocab_add(t, content, length, raw)))
         return no_memory(r);
@@ -349,12 +349,11 @@ gs_status gsi_bpe_tokenizer_json(gsi_bpe_reader *r, const gsi_node *root)
                  {"post_processor", true, false}, {"decoder", true, false}};
     const gsi_node *model = gsi_node_get(root, "model"),
                    *added = gsi_node_get(root, "added_tokens");
+    const bool list = added && added->kind == GSI_JSON_ARRAY;
+    const size_t more = list ? added->count : 0;
     gs_status status = check_model(r, model);
     for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
         status = check_part(r, root, parts[i].key, parts[i].byte_level, parts[i].needed);
-    if (status == GS_OK && added && added->kind != GSI_JSON_ARRAY)
-        added = NULL;
-    const size_t more = added ? added->count : 0;
     if (status == GS_OK && more > MOST_ADDED)
         status = gsi_bpe_fail(r, GS_ESIZE, "has %zu added tokens: at most %d can be read", more,
                               MOST_ADDED);
@@ -363,7 +362,7 @@ gs_status gsi_bpe_tokenizer_json(gsi_bpe_reader *r, const gsi_node *root)
     if (status == GS_OK)
         status = read_merges(r, gsi_node_get(model, "merges"));
     if (status == GS_OK)
-        status = gsi_bpe_added(r, added, 0);
+        status = gsi_bpe_added(r, list ? added : NULL, 0);
     if (status != GS_OK)
         return status;
     r->t->prefix_space = is_true(gsi_node_get(root, "pre_tokenizer"), "add_prefix_space");

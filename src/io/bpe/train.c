@@ -137,16 +137,21 @@ static uint32_t pair_of(learner *l, uint32_t left, uint32_t right)
     return *slot - 1;
 }
 
-/* Changes the count of a pair by that of a word, which has it now if it becomes more. */
-static bool change(learner *l, uint32_t left, uint32_t right, uint32_t in, bool more)
+/* A word has this pair no longer. It had it, so the pair is there. */
+static void less(learner *l, uint32_t left, uint32_t right, uint32_t in)
+{
+    l->pairs[*pair_slot(l, left, right) - 1].count -= (int64_t)l->words[in].count;
+}
+
+/* A word has this pair now. */
+static bool more(learner *l, uint32_t left, uint32_t right, uint32_t in)
 {
     const uint32_t number = pair_of(l, left, right);
     if (number == NONE)
         return false;
     pair *p = &l->pairs[number];
-    const int64_t count = (int64_t)l->words[in].count;
-    p->count += more ? count : -count;
-    if (!more || (p->words != NONE && l->nodes[p->words].word == in))
+    p->count += (int64_t)l->words[in].count;
+    if (p->words != NONE && l->nodes[p->words].word == in)
         return true;
     if (!gsi_grow(l->heap, &l->nodes, &l->nodes_room, l->n_nodes + 1, sizeof *l->nodes) ||
         !gsi_grow(l->heap, &l->touched, &l->touched_room, l->n_touched + 1, sizeof *l->touched))
@@ -167,14 +172,20 @@ static bool before(const learner *l, waiting a, waiting b)
     return x->left != y->left ? x->left < y->left : x->right < y->right;
 }
 
-static bool push(learner *l, waiting x)
+/* There must be room. */
+static void put(learner *l, waiting x)
 {
-    if (!gsi_grow(l->heap, &l->queue, &l->queue_room, l->n_queue + 1, sizeof *l->queue))
-        return false;
     size_t i = l->n_queue++;
     for (; i > 0 && before(l, x, l->queue[(i - 1) / 2]); i = (i - 1) / 2)
         l->queue[i] = l->queue[(i - 1) / 2];
     l->queue[i] = x;
+}
+
+static bool push(learner *l, waiting x)
+{
+    if (!gsi_grow(l->heap, &l->queue, &l->queue_room, l->n_queue + 1, sizeof *l->queue))
+        return false;
+    put(l, x);
     return true;
 }
 
@@ -235,8 +246,7 @@ static bool begin(learner *l)
         w->n = w->length;
         for (size_t k = 0; k < w->n; k++) {
             l->ids[at++] = l->t->of_byte[(uint8_t)w->text[k]];
-            if (k > 0 &&
-                !change(l, (uint32_t)l->ids[at - 2], (uint32_t)l->ids[at - 1], (uint32_t)i, true))
+            if (k > 0 && !more(l, (uint32_t)l->ids[at - 2], (uint32_t)l->ids[at - 1], (uint32_t)i))
                 return false;
         }
     }
@@ -256,11 +266,13 @@ static bool merge_in(learner *l, uint32_t in, uint32_t left, uint32_t right, uin
         }
         if (n > 0) {
             const uint32_t previous = (uint32_t)ids[n - 1];
-            done = change(l, previous, left, in, false) && change(l, previous, made, in, true);
+            less(l, previous, left, in);
+            done = more(l, previous, made, in);
         }
         if (i + 2 < w->n && done) {
             const uint32_t next = (uint32_t)ids[i + 2];
-            done = change(l, right, next, in, false) && change(l, made, next, in, true);
+            less(l, right, next, in);
+            done = more(l, made, next, in);
         }
         ids[n++] = (int32_t)made;
         i++;
@@ -294,12 +306,13 @@ static bool learn(learner *l, size_t tokens, int64_t least)
 {
     if (!begin(l) || !push_touched(l))
         return false;
-    while (l->t->n < tokens && l->n_queue > 0 && l->t->n_merges < most_merges(tokens)) {
+    while (l->t->n < tokens && l->n_queue > 0 &&
+           l->t->n_merges < most_merges(tokens)) { /* uncovered: each token twice */
         const waiting next = pop(l);
         const pair p = l->pairs[next.pair];
         if (p.count != next.count) {
-            if (p.count > 0 && !push(l, (waiting){p.count, next.pair}))
-                return false;
+            if (p.count > 0)
+                put(l, (waiting){p.count, next.pair}); /* into the room that it had */
             continue;
         }
         if (p.count < least)

@@ -113,7 +113,9 @@ bool gsi_vocab_set(gs_tokenizer *t, size_t id, const char *bytes, size_t n, bool
 
 bool gsi_vocab_add(gs_tokenizer *t, const char *bytes, size_t n, bool raw)
 {
-    return gsi_vocab_set(t, t->n, bytes, n, raw) && ++t->n;
+    const bool set = gsi_vocab_set(t, t->n, bytes, n, raw);
+    t->n += set;
+    return set;
 }
 
 void gsi_vocab_finish(gs_tokenizer *t)
