@@ -360,5 +360,30 @@ static void test_no_memory(void)
     unlink(temporary());
 }
 
+/* A weight larger than the blocks of an arena: its two arrays are blocks of their own. */
+static void test_large_weight(void)
+{
+    const gs_mlp_config sizes = {.size = sizeof sizes, (const size_t[]){200, 200}, 2};
+    const gs_infer_config config = {.size = sizeof config, .mode = GS_O1, .half = GS_BF16};
+    gs_status status = GS_ENOMEM;
+    size_t k = 0;
+    while (status == GS_ENOMEM && k < 20) {
+        books b = {0};
+        gs_context *ctx = context_of(&b);
+        gs_model *m;
+        gs_infer *f;
+        CHECK(gs_mlp_create(&m, ctx, &sizes) == GS_OK);
+        b.fail_from = b.calls + ++k;
+        status = gs_infer_create(&f, ctx, m, &config);
+        CHECK((status == GS_OK) == (f != NULL) && (status == GS_OK) == (m->weights != NULL));
+        gs_infer_free(f);
+        gs_model_free(m);
+        gs_context_free(ctx);
+        CHECK(b.blocks == 0 && !b.wrong);
+    }
+    CHECK_MSG(status == GS_OK && k >= 6, "%zu", k); /* itself, tape, list, two arrays, no more */
+}
+
 TESTS({"missing", test_missing}, {"owners", test_owners}, {"calibrated", test_calibrated},
-      {"own", test_own}, {"no_state", test_no_state}, {"no_memory", test_no_memory})
+      {"own", test_own}, {"no_state", test_no_state}, {"no_memory", test_no_memory},
+      {"large_weight", test_large_weight})
