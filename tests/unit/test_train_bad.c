@@ -404,10 +404,24 @@ static void test_bad_trainers(void)
     config.loss_weight = 0x1p60;
     CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_OK);
     gs_trainer_free(t);
+    /* a scale that the optimizer cannot undo is an error of the step, which changes nothing */
+    config.loss_weight = 0;
+    CHECK(gs_scaler_init(&config.scaler, "static:1e-9", NULL) == GS_OK);
+    CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_OK);
+    CHECK(gs_trainer_step(t, &(gs_batch){.n = 1}, 1, NULL) == GS_ERANGE);
+    CHECK(strstr(gs_context_error(ctx)->text, "cannot be undone"));
+    CHECK(*(const float *)m.base.weights[0].data == 1);
+    gs_trainer_free(t);
     config.scaler.rules.lowest = -1; /* by hand, past gs_scaler_set */
     CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_ERANGE && !t && !m.base.weights);
     CHECK(strstr(gs_context_error(ctx)->text, "lowest=-1"));
     gs_context_free(ctx);
+}
+
+static gs_value *no_logits(void *model, gs_tape *t, const gs_batch *batch)
+{
+    (void)model;
+    return batch->time ? NULL : gs_tape_fail(t, GS_ESIZE, "odd: no logits of %zu items", batch->n);
 }
 
 /* What is right of an evaluation, and what is asked of it. */
@@ -453,6 +467,13 @@ static void test_evaluate(void)
                      .result = LOSS};
     CHECK(gs_trainer_create(&t, ctx, &odd.base, &config) == GS_OK);
     CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_OK && loss == 1 && right == 0);
+    odd.base.logits = no_logits;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_ESIZE);
+    CHECK(strcmp(gs_context_error(ctx)->text, "odd: no logits of 4 items") == 0);
+    loss = 9;
+    right = 9;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &(gs_batch){.n = 1, .time = 1}) == GS_OK);
+    CHECK(loss == 1 && right == 0); /* none of this batch */
     gs_trainer_free(t);
     gs_context_free(ctx);
     CHECK(strcmp(gs_phase_name(GS_PHASE_COUNT), "unknown") == 0);
