@@ -123,20 +123,18 @@ uint64_t gs_infer_bytes(const gs_infer *infer) { return infer->bytes; }
 
 /* ---- weights ---- */
 
+/* An f32 array takes the values as they are; the half one, of which a weight has at most one,
+ * rounded. */
 static gs_status take(gs_infer *f, size_t i, float *values)
 {
     const gs_weight *w = &f->weights[i];
+    const bool full = w->dtype == GS_F32;
     const size_t count = w->rows * w->cols;
     const gs_tensor from = {values, count, GS_F32, w->name, 0};
-    const gs_tensor to[] = {{w->data, count, w->dtype, w->name, 0},
-                            {w->copy, count, w->copy_dtype, w->name, 0}};
-    gs_status status = GS_OK;
-    for (int k = 0; k <= (w->copy != NULL) && status == GS_OK; k++)
-        if (to[k].dtype == GS_F32)
-            memcpy(to[k].data, values, count * sizeof *values);
-        else
-            status = gs_tensors_convert(f->ctx, &to[k], &from, 1, NULL);
-    return status;
+    const gs_tensor to = {full ? w->copy : w->data, count, f->half, w->name, 0};
+    if (full)
+        memcpy(w->data, values, count * sizeof *values);
+    return to.data ? gs_tensors_convert(f->ctx, &to, &from, 1, NULL) : GS_OK;
 }
 
 static size_t largest(const gs_model *m)
@@ -185,10 +183,10 @@ gs_status gs_infer_load(gs_infer *f, const char *path, gs_error *error)
 static float *read_all(const gsi_weights_file *file, gs_status *status, gs_error *error)
 {
     const gs_model *m = file->model;
-    size_t count = m->states, bytes;
+    size_t count = m->states;
     for (size_t i = 0; i < m->n; i++)
         count += m->entries[i].rows * m->entries[i].cols;
-    float *all = gsi_mul_size(&bytes, count, sizeof *all) ? gsi_new(&file->ctx->heap, bytes) : NULL;
+    float *all = gsi_new(&file->ctx->heap, count * sizeof *all); /* the trainer holds as much */
     if (!all) {
         *status = gsi_fail(error, GS_ENOMEM, "no memory for %zu weights", count);
         return NULL;

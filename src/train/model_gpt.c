@@ -180,12 +180,11 @@ gs_status gs_gpt_create(gs_model **out, gs_context *ctx, const gs_gpt_config *co
     set_defaults(&c);
     enum { OTHERS = 5 };
     const size_t d = c.width / c.heads;
-    size_t extra, bytes;
-    gpt *m = NULL;
-    if (!gsi_mul_size(&extra, c.context, c.rotary ? d : 1) ||
-        !gsi_mul_size(&extra, extra, sizeof(float)) || !gsi_add_size(&bytes, extra, sizeof *m))
+    const uint64_t extra = (uint64_t)c.context * (c.rotary ? d : 1) * sizeof(float);
+    if (extra > SIZE_MAX / 2) /* uncovered: fits where size_t has 64 bits, by check_sizes */
         return gsi_fail(&ctx->error, GS_ESIZE, "a gpt of this size is too large");
-    m = gsi_model_new(ctx, bytes, OTHERS + GSI_BLOCK_WEIGHTS * c.layers, 0);
+    gpt *m =
+        gsi_model_new(ctx, sizeof *m + (size_t)extra, OTHERS + GSI_BLOCK_WEIGHTS * c.layers, 0);
     if (!m)
         return GS_ENOMEM;
     m->base.logits = logits;

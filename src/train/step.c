@@ -61,7 +61,11 @@ static gs_verdict decide(gs_trainer *t, gs_step *step, gs_train_row *row)
 
 static gs_status apply(gs_trainer *t, const gs_step *step, gs_verdict verdict, gs_train_row *row)
 {
-    const gs_status status = gs_optim_act(t->optim, step, verdict, &row->report);
+    gs_step given = *step;
+    if (given.stats.sumsq ==
+        0) /* all weight gradients are 0, what was stored in half need not be */
+        given.stats.amax = 0;
+    const gs_status status = gs_optim_act(t->optim, &given, verdict, &row->report);
     gsi_phase_end(t, row, GS_PHASE_APPLY);
     return status;
 }

@@ -266,7 +266,7 @@ static void test_bad_models(void)
 static void test_bad_ranks(void)
 {
     const gs_comm alone = gs_comm_single();
-    gs_comm bad[] = {alone, alone, alone, alone, alone};
+    gs_comm bad[] = {alone, alone, alone, alone, alone, alone, alone, alone};
     const gs_mlp_config mlp = {.size = sizeof mlp, (const size_t[]){2, 2}, 2};
     gs_trainer_config config = {.size = sizeof config,
                                 .optim.size = sizeof(gs_optim_config),
@@ -279,6 +279,9 @@ static void test_bad_ranks(void)
     bad[2].rank = 1;
     bad[3].rank = -1;
     bad[4].allgather = NULL;
+    bad[5].alltoall = NULL;
+    bad[6].done = NULL;
+    bad[7].bcast = NULL;
     CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
     CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
     CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
@@ -350,6 +353,175 @@ static void test_odd_models(void)
     gs_context_free(ctx);
 }
 
+/* What a trainer is made of, each part of it wrong in turn. */
+static void test_bad_trainers(void)
+{
+    static float state[2];
+    const gs_store_entry entry = {"a", 1, 8, 0};
+    const gs_init init = {1, 0};
+    const odd_model good = {
+        .base = {.forward = odd_forward, .n = 1, .entries = &entry, .inits = &init},
+        .result = LOSS};
+    odd_model bad[] = {good, good, good, good, good};
+    static const gs_status wants[] = {GS_ENULL, GS_ENULL, GS_ENULL, GS_ERANGE, GS_ENULL};
+    static const double weights[] = {-1, 0x1p61, (double)NAN};
+    gs_trainer_config config = {
+        .size = sizeof config,
+        .optim.size = sizeof(gs_optim_config),
+        .tape = {.size = sizeof(gs_tape_config), .mode = GS_O2, .half = GS_F16}};
+    gs_context *ctx;
+    gs_trainer *t;
+    bad[0].base.forward = NULL;
+    bad[1].base.entries = NULL;
+    bad[2].base.inits = NULL;
+    bad[3].base.state = state;
+    bad[3].base.states = 1;
+    bad[3].base.n_ranges = 2;
+    bad[4].base.states = 2;
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK_MSG(gs_trainer_create(&t, ctx, &bad[i].base, &config) == wants[i] && !t, "%zu", i);
+        CHECK_MSG(strstr(gs_context_error(ctx)->text, "the model"), "%s",
+                  gs_context_error(ctx)->text);
+    }
+    odd_model m = good;
+    m.base.n = 0; /* then there is nothing that could be missing */
+    m.base.entries = NULL;
+    CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_OK);
+    gs_trainer_free(t);
+    m = good;
+    CHECK(gs_trainer_create(NULL, ctx, &m.base, &config) == GS_ENULL);
+    CHECK(gs_trainer_create(&t, NULL, &m.base, &config) == GS_ENULL);
+    CHECK(gs_trainer_create(&t, ctx, NULL, &config) == GS_ENULL);
+    CHECK(gs_trainer_create(&t, ctx, &m.base, NULL) == GS_ENULL);
+    for (int i = 0; i < 3; i++) {
+        config.loss_weight = weights[i];
+        CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_ERANGE && !t);
+        CHECK(strstr(gs_context_error(ctx)->text, "cannot be weighted"));
+    }
+    config.loss_weight = 0x1p60;
+    CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_OK);
+    gs_trainer_free(t);
+    /* a scale that the optimizer cannot undo is an error of the step, which changes nothing */
+    config.loss_weight = 0;
+    CHECK(gs_scaler_init(&config.scaler, "static:1e-9", NULL) == GS_OK);
+    CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_OK);
+    CHECK(gs_trainer_step(t, &(gs_batch){.n = 1}, 1, NULL) == GS_ERANGE);
+    CHECK(strstr(gs_context_error(ctx)->text, "cannot be undone"));
+    CHECK(*(const float *)m.base.weights[0].data == 1);
+    gs_trainer_free(t);
+    config.scaler.rules.lowest = -1; /* by hand, past gs_scaler_set */
+    CHECK(gs_trainer_create(&t, ctx, &m.base, &config) == GS_ERANGE && !t && !m.base.weights);
+    CHECK(strstr(gs_context_error(ctx)->text, "lowest=-1"));
+    gs_context_free(ctx);
+}
+
+static gs_value *no_logits(void *model, gs_tape *t, const gs_batch *batch)
+{
+    (void)model;
+    return batch->time ? NULL : gs_tape_fail(t, GS_ESIZE, "odd: no logits of %zu items", batch->n);
+}
+
+/* What is right of an evaluation, and what is asked of it. */
+static void test_evaluate(void)
+{
+    enum { ITEMS = 4 };
+    const gs_mlp_config sizes = {.size = sizeof sizes, (const size_t[]){3, 3}, 2};
+    const float x[3 * ITEMS] = {5, 0, 0, 0, 5, 0, 0, 0, 5, 1, 1, 1};
+    int32_t targets[ITEMS] = {0, 1, 0, 0}; /* the last: the first of equals */
+    const gs_batch batch = {.n = ITEMS, .x = x, .targets = targets};
+    gs_trainer_config config = {.size = sizeof config,
+                                .optim.size = sizeof(gs_optim_config),
+                                .tape = {.size = sizeof(gs_tape_config), .mode = GS_O0}};
+    gs_context *ctx;
+    gs_model *m;
+    gs_trainer *t;
+    double loss = -1, same = -1;
+    size_t right = 99;
+    CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+    CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
+    CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+    CHECK(gs_mlp_create(&m, ctx, &sizes) == GS_OK);
+    CHECK(gs_trainer_create(&t, ctx, m, &config) == GS_OK);
+    for (size_t i = 0; i < 9; i++) /* the logits are x */
+        ((float *)m->weights[0].data)[i] = i % 4 == 0;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_OK && right == 3);
+    CHECK(gs_trainer_evaluate(&same, NULL, t, &batch) == GS_OK && same == loss);
+    right = 99;
+    CHECK(gs_trainer_evaluate(NULL, &right, t, &batch) == GS_OK && right == 3);
+    targets[1] = -1; /* left out: neither right nor wrong */
+    CHECK(gs_trainer_evaluate(NULL, &right, t, &batch) == GS_OK && right == 2);
+    targets[1] = 3;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_ERANGE);
+    CHECK(loss == same && right == 2);
+    targets[1] = 1;
+    gs_trainer_free(t);
+    gs_model_free(m);
+
+    /* a model that has a loss and no logits */
+    const gs_store_entry entry = {"a", 1, 8, 0};
+    const gs_init init = {1, 0};
+    odd_model odd = {.base = {.forward = odd_forward, .n = 1, .entries = &entry, .inits = &init},
+                     .result = LOSS};
+    CHECK(gs_trainer_create(&t, ctx, &odd.base, &config) == GS_OK);
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_OK && loss == 1 && right == 0);
+    odd.base.logits = no_logits;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &batch) == GS_ESIZE);
+    CHECK(strcmp(gs_context_error(ctx)->text, "odd: no logits of 4 items") == 0);
+    loss = 9;
+    right = 9;
+    CHECK(gs_trainer_evaluate(&loss, &right, t, &(gs_batch){.n = 1, .time = 1}) == GS_OK);
+    CHECK(loss == 1 && right == 0); /* none of this batch */
+    gs_trainer_free(t);
+    gs_context_free(ctx);
+    CHECK(strcmp(gs_phase_name(GS_PHASE_COUNT), "unknown") == 0);
+    CHECK(strcmp(gs_phase_name((gs_phase)-1), "unknown") == 0);
+}
+
+/* ---- gradients of zero ---- */
+
+static gs_value *dark_forward(void *model, gs_tape *t, const gs_batch *batch)
+{
+    const gs_model *m = model;
+    gs_value *x = gs_input(t, GS_F32, 2, (const size_t[]){batch->n, 4}, batch->x);
+    return gs_cross_entropy(t, gs_linear(t, x, gs_param(t, m->weights), NULL), batch->targets);
+}
+
+/* Images that are black: gradients of the logits, in half, are not zero, and those of the weights
+ * are. That is a step like any other, and the norm that is clipped is 0. */
+static void test_dark(void)
+{
+    static const float black[8];
+    static const int32_t targets[2] = {0, 1};
+    const gs_store_entry entry = {"a", 3, 4, 0};
+    const gs_init init = {0, 1};
+    gs_model m = {.forward = dark_forward, .n = 1, .entries = &entry, .inits = &init};
+    const gs_batch batch = {.n = 2, .x = black, .targets = targets};
+    for (int mode = GS_O0; mode < GS_MODE_COUNT; mode++) {
+        gs_trainer_config config = {
+            .size = sizeof config,
+            .optim.size = sizeof(gs_optim_config),
+            .tape = {.size = sizeof(gs_tape_config), .mode = (gs_mode)mode, .half = GS_F16}};
+        gs_context *ctx;
+        gs_trainer *trainer;
+        gs_train_row row;
+        CHECK(gs_optim_config_init(&config.optim, "sgd", NULL) == GS_OK);
+        CHECK(gs_optim_config_set(&config.optim, "clip_norm=1", NULL) == GS_OK);
+        CHECK(gs_scaler_init(&config.scaler, NULL, NULL) == GS_OK);
+        CHECK(gs_context_create(&ctx, NULL, NULL) == GS_OK);
+        CHECK(gs_trainer_create(&trainer, ctx, &m, &config) == GS_OK);
+        CHECK_MSG(gs_trainer_step(trainer, &batch, 1, &row) == GS_OK, "O%d: %s", mode,
+                  gs_context_error(ctx)->text);
+        CHECK(row.report.verdict.action == GS_APPLY && row.report.norm == 0);
+        CHECK((row.amax > 0) == (mode != GS_O0)); /* of the logits */
+        gs_trainer_free(trainer);
+        gs_context_free(ctx);
+    }
+}
+
 TESTS({"bad_input", test_bad_input}, {"bad_shapes", test_bad_shapes},
       {"bad_models", test_bad_models}, {"bad_ranks", test_bad_ranks},
-      {"odd_models", test_odd_models})
+      {"odd_models", test_odd_models}, {"bad_trainers", test_bad_trainers},
+      {"evaluate", test_evaluate}, {"dark", test_dark})
