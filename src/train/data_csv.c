@@ -134,6 +134,8 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
             status =
                 gsi_lines_fail(&l, error, GS_EFORMAT,
                                "field %zu begins with a quote that does not end in its line", t->n);
+        else if (t->n > MOST_COLUMNS)
+            status = gsi_lines_fail(&l, error, GS_ESIZE, "has more than %d fields", MOST_COLUMNS);
         else if (t->columns == 0 && t->n < 2 && t->alone != 1)
             status = gsi_lines_fail(&l, error, GS_EFORMAT,
                                     "has one column, and 2 are needed, with commas between them");

@@ -85,11 +85,12 @@ static bool mask_of(char out[GSI_PATH], const char *path, const place *p)
     const char *rest = p->part + p->length;
     const char *dot = strrchr(rest, '.');
     struct stat st;
-    for (size_t i = 0; dot && i < GSI_COUNT(ends); i++)
-        if (snprintf(out, GSI_PATH, "%.*smasks%.*s%s", (int)before, path, (int)(dot - rest), rest,
-                     ends[i]) < GSI_PATH &&
-            stat(out, &st) == 0)
+    for (size_t i = 0; dot && i < GSI_COUNT(ends); i++) { /* never longer than the image's path */
+        snprintf(out, GSI_PATH, "%.*smasks%.*s%s", (int)before, path, (int)(dot - rest), rest,
+                 ends[i]);
+        if (stat(out, &st) == 0)
             return true;
+    }
     return false;
 }
 
