@@ -124,7 +124,7 @@ static const double *read_list(holder *h, const json_t *from, const char *key, s
     for (size_t i = 0; out && i < n; i++) {
         const json_t *x = json_array_get(list, i);
         out[i] = json_number_value(x); /* finite: JSON has no other */
-        if (!json_is_number(x))
+        if (json_typeof(x) != JSON_INTEGER && json_typeof(x) != JSON_REAL)
             return NULL;
     }
     return out;
@@ -133,13 +133,14 @@ static const double *read_list(holder *h, const json_t *from, const char *key, s
 /* jansson refuses a 0 in a string, so that it ends where its text does. */
 static const char *keep(holder *h, const json_t *text)
 {
-    char *out = json_is_string(text) ? new_list(h, json_string_length(text) + 1, 1) : NULL;
+    char *out =
+        json_typeof(text) == JSON_STRING ? new_list(h, json_string_length(text) + 1, 1) : NULL;
     return out ? strcpy(out, json_string_value(text)) : NULL;
 }
 
 static bool read_labels(holder *h, const json_t *list)
 {
-    if (!json_is_array(list) || json_array_size(list) != h->info.classes)
+    if (json_typeof(list) != JSON_ARRAY || json_array_size(list) != h->info.classes)
         return false;
     const char **out = new_list(h, h->info.classes, sizeof *out);
     for (size_t i = 0; out && i < h->info.classes; i++)
@@ -288,8 +289,7 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
         return GS_OK;
     }
     if (classes < 2)
-        return gsi_fail(error, GS_ESIZE, "%s: has %zu class%s, and 2 are needed", data->name,
-                        classes, classes == 1 ? "" : "es");
+        return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", data->name);
     const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
     for (size_t i = 0; labels && i < classes; i++) {
         const size_t length = strlen(names[i]) + 1;

@@ -274,7 +274,7 @@ static gs_status read_mask(const gs_data *data, const item *it, int32_t *targets
         status = gsi_fail(error, GS_ESIZE, "%s: is %zu x %zu, and its image %zu x %zu", shown,
                           mask.width, mask.height, image.width, image.height);
     float *values = status == GS_OK ? gsi_new(&heap, pixels * sizeof *values) : NULL;
-    if (status == GS_OK && !values)
+    if (status == GS_OK && !values) /* uncovered: malloc's own memory ends */
         status = gsi_fail(error, GS_ENOMEM, "%s: there is no memory for its pixels", shown);
     if (status == GS_OK)
         gsi_image_fit(values, info->height, info->width, &mask, true);

@@ -28,7 +28,9 @@ static const struct set {
     {"npy/x_train.npy", LIKE | UNLABELLED, "npy"},
     {"set.npz", 0, NULL},
     {"set.npz", LIKE | UNLABELLED, "set.npz"},
+    {"wide.npy", 0, NULL},
     {"set.csv", 0, NULL},
+    {"many.csv", 0, NULL},
     {"set.csv", LIKE, "set.csv"},
     {"rows.csv", LIKE | UNLABELLED, "set.csv"},
     {"cifar", 0, NULL},
@@ -83,6 +85,26 @@ static void write_arrays(void)
     zip_write(&z, "set.npz");
 }
 
+/* Rows and names that are too long for the first block of an arena. */
+static void write_large(void)
+{
+    enum { WIDTH = 9000, ROWS = 1500, NAMES = 10 };
+    static uint8_t content[2 * WIDTH + 200], x[2 * WIDTH] = {1, 2, 3};
+    static char text[NAMES * (WIDTH + 1) + 1];
+    write_file("wide.npy", content, npy(content, "|u1", "(2, 9000)", x, sizeof x));
+    write_file("wide-y.npy", content, npy(content, "|u1", "(2,)", (const uint8_t[]){0, 1}, 2));
+    char *to = text;
+    for (int i = 0; i < ROWS; i++)
+        to += sprintf(to, "%d,a class that is called %d\n", i, i);
+    write_text("many.csv", text);
+    for (int i = 0; i < NAMES; i++) {
+        memset(text + i * (WIDTH + 1), 'a' + i, WIDTH);
+        text[(i + 1) * (WIDTH + 1) - 1] = '\n';
+    }
+    text[NAMES * (WIDTH + 1)] = 0;
+    write_text("cifar/batches.meta.txt", text);
+}
+
 static void write_sets(void)
 {
     static const char *const folders[] = {
@@ -106,7 +128,7 @@ static void write_sets(void)
         memset(records[i], i, sizeof records[i]);
     write_file("cifar/data_batch_1.bin", records, sizeof records);
     write_file("cifar/test_batch.bin", records, sizeof records[0]);
-    write_text("cifar/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\n\nj\n");
+    write_large();
     write_pngs();
     write_tokens("shards/a.bin", 700, 3);
     write_tokens("shards/b.bin", 600, 100);
@@ -145,6 +167,7 @@ static gs_data_config config_of(const struct set *s)
 {
     return (gs_data_config){.size = sizeof(gs_data_config),
                             .name = s->flags & NAMED ? s->name : in_folder(s->name),
+                            .labels = strcmp(s->name, "wide.npy") ? NULL : in_folder("wide-y.npy"),
                             .time = 128,
                             .root = in_folder("src"),
                             .like = s->flags & LIKE ? description(s->like) : NULL,
@@ -154,9 +177,9 @@ static gs_data_config config_of(const struct set *s)
 
 /* All that a caller sees of a set: its description, its sizes and its first item. */
 typedef struct seen {
-    char text[30000];
+    char text[120000];
     uint64_t items[GS_SPLIT_COUNT];
-    float x[3072];
+    float x[9000];
     int32_t ids[256], targets[1024];
 } seen;
 
@@ -253,15 +276,13 @@ static void test_calls(void)
 
 /* ---- paths ---- */
 
-/* folder/name/././. of n bytes, which the system takes below 4096. */
+/* folder/name/././. of n bytes or one less, which the system takes below 4096. */
 static const char *long_path(const char *name, size_t n)
 {
     static char path[5000];
     strcpy(path, in_folder(name));
     while (strlen(path) + 2 <= n)
         strcat(path, "/.");
-    if (strlen(path) < n)
-        strcat(path, "/");
     return path;
 }
 
@@ -393,6 +414,88 @@ static void test_settings(void)
     gs_data_close(data);
 }
 
+/* ---- text and tokenizers ---- */
+
+/* `from` for `to`, all of them. */
+static void replace_all(char *out, const char *text, const char *from, const char *to)
+{
+    for (const char *at; (at = strstr(text, from)); text = at + strlen(from))
+        out += sprintf(out, "%.*s%s", (int)(at - text), text, to);
+    strcpy(out, text);
+}
+
+static void test_text(void)
+{
+    static char other[sizeof tokenizer], spaced[sizeof tokenizer];
+    int32_t ids[8], targets[8];
+    gs_data *data;
+    write_sets();
+    /* a tokenizer without <|endoftext|>, of which a short text has more tokens than bytes: a 0 ends
+     * each file */
+    replace_all(other, tokenizer, "\"id\":264,\"content\":\"<|endoftext|>\"",
+                "\"id\":91,\"content\":\"|\"");
+    replace_all(spaced, other, ",\"<|endoftext|>\":264", "");
+    CHECK(!strstr(spaced, "endoftext"));
+    replace_all(other, spaced, "\"add_prefix_space\":false", "\"add_prefix_space\":true");
+    CHECK(strcmp(other, spaced) != 0);
+    make_folder("short");
+    write_text("short/a.txt", "q|q|q|q|q|q");
+    data = opened(&(gs_data_config){
+        .size = sizeof(gs_data_config), .name = in_folder("short"), .time = 8, .tokenizer = other});
+    CHECK(data && gs_data_get_info(data)->items[0] + gs_data_get_info(data)->items[1] == 2);
+    CHECK(gs_data_read(NULL, ids, targets, data, GS_SPLIT_TRAIN, 0, &error) == GS_OK);
+    CHECK(ids[0] == ids[3] && ids[1] == ids[4] && ids[2] == ids[5] && ids[2] == 91);
+    gs_data_close(data);
+    CHECK(rename(in_folder("short/a.txt"), in_folder("short.txt")) == 0);
+    data = opened(&(gs_data_config){.size = sizeof(gs_data_config),
+                                    .name = in_folder("short.txt"),
+                                    .time = 8,
+                                    .tokenizer = other});
+    gs_data_close(data);
+    /* without a place for the message */
+    const gs_data_config config = {
+        .size = sizeof config, .name = in_folder("text"), .time = 64, .tokenizer = tokenizer};
+    for (size_t k = 1;; k++) {
+        books b = {.fail_from = k};
+        const gs_alloc alloc = books_hook(&b);
+        const gs_status status = gs_data_open(&data, &config, &alloc, NULL);
+        CHECK(status == GS_OK || status == GS_ENOMEM);
+        gs_data_close(data);
+        CHECK(b.blocks == 0);
+        if (status == GS_OK)
+            break;
+    }
+    /* a packed text that ends too soon, behind what is looked at first; one of 2 GB */
+    bytes *plain = calloc(1, sizeof *plain), *packed = calloc(1, sizeof *packed);
+    for (uint64_t i = 0; i < 40000; i++)
+        add(plain, &"abcdefgh"[gs_random_u32(3, i) % 8], 1);
+    gz(packed, plain);
+    write_file("cut.gz", packed->data, packed->n - 1000);
+    CHECK(packed->n > 12000);
+    refused((gs_data_config){.name = in_folder("cut.gz")}, GS_EFORMAT, "cut.gz");
+    write_file("large.txt", plain->data, plain->n);
+    if (truncate(in_folder("large.txt"), ((off_t)1 << 31) + 1) == 0)
+        refused((gs_data_config){.name = in_folder("large.txt")}, GS_ESIZE, "longer than the");
+    unlink(in_folder("large.txt"));
+    free(plain);
+    free(packed);
+    /* more of a tokenizer than a checkpoint holds */
+    enum { MANY = 4000, LENGTH = 5000 };
+    char *huge = malloc((size_t)MANY * (LENGTH + 100) + sizeof tokenizer), *to = huge;
+    const char *at = strstr(tokenizer, "\"added_tokens\":[") + strlen("\"added_tokens\":[");
+    to += sprintf(to, "%.*s", (int)(at - tokenizer), tokenizer);
+    for (int i = 0; i < MANY; i++) {
+        to += sprintf(to, "{\"id\":%d,\"content\":\"%d", 265 + i, i);
+        memset(to, 'x', LENGTH);
+        to += LENGTH;
+        to += sprintf(to, "\"},");
+    }
+    strcpy(to, at);
+    refused((gs_data_config){.name = in_folder("text"), .tokenizer = huge}, GS_ESIZE,
+            "a model holds at most");
+    free(huge);
+}
+
 /* ---- descriptions ---- */
 
 static void test_descriptions(void)
@@ -507,6 +610,7 @@ static void test_unlike(void)
         {"seg", IMAGE(4, 4, 3, 2), GS_ESIZE, "has pixels, and the model was trained on classes"},
         {"shards", words, GS_OK, ""},
         {"numbers.csv", features, GS_OK, ""},
+        {"words.csv", IMAGE(1, 2, 1, 2), GS_OK, ""},
         {"words.csv", features, GS_ENAME, "its class cat is none of the model's"},
     };
     write_sets();
@@ -522,18 +626,34 @@ static void test_unlike(void)
                   cases[i].name, cases[i].like, error.text);
         gs_data_close(data);
     }
-    /* tokens that another tokenizer made */
-    char like[25000], *to = like;
-    to += sprintf(to, "{\"task\":\"tokens\",\"time\":64,\"classes\":300,\"tokenizer\":\"");
-    for (const char *p = tokenizer; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            *to++ = '\\';
-        *to++ = *p;
+    /* tokens that another tokenizer made: it is the text that is compared */
+    char like[25000];
+    for (int other = 0; other < 2; other++) {
+        char *to = like;
+        to += sprintf(to, "{\"task\":\"tokens\",\"time\":64,\"classes\":300,\"tokenizer\":\"%s",
+                      other ? " " : "");
+        for (const char *p = tokenizer; *p; p++) {
+            if (*p == '"' || *p == '\\')
+                *to++ = '\\';
+            *to++ = *p;
+        }
+        strcpy(to, "\"}");
+        if (other)
+            refused((gs_data_config){.name = in_folder("text"), .like = like}, GS_ERANGE,
+                    "its tokens are not those of the model");
     }
-    strcpy(to, "\"}");
-    gs_data *data = opened(
-        &(gs_data_config){.size = sizeof(gs_data_config), .name = in_folder("text"), .like = like});
-    CHECK(data && gs_data_get_info(data)->time == 64);
+    gs_data *data;
+    /* a vocabulary of one's own for token files */
+    data = opened(&(gs_data_config){.size = sizeof(gs_data_config),
+                                    .name = in_folder("shards"),
+                                    .like = tokens,
+                                    .vocabulary = 200});
+    CHECK(data && gs_data_get_info(data)->classes == 300);
+    gs_data_close(data);
+    CHECK(gs_data_open(&data,
+                       &(gs_data_config){.size = sizeof(gs_data_config), .name = "fashion-mnist"},
+                       NULL, &error) == GS_OK ||
+          strstr(error.text, "dataset-fashion-mnist"));
     gs_data_close(data);
 #undef IMAGE
 }
@@ -546,5 +666,5 @@ static void test_clean_up(void)
 }
 
 TESTS({"memory", test_memory}, {"calls", test_calls}, {"long paths", test_long_paths},
-      {"here", test_here}, {"settings", test_settings}, {"descriptions", test_descriptions},
-      {"unlike", test_unlike}, {"clean up", test_clean_up})
+      {"here", test_here}, {"settings", test_settings}, {"text", test_text},
+      {"descriptions", test_descriptions}, {"unlike", test_unlike}, {"clean up", test_clean_up})

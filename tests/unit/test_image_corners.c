@@ -160,6 +160,17 @@ static void test_arrays(void)
     write_npy("y_train.npy", "<u4", "(4,)", many, sizeof many);
     refused((gs_data_config){.name = in_folder("x_train.npy")}, GS_ERANGE,
             "has a class 70000, and 4 items");
+    enum { ITEMS = 70000 };
+    uint8_t *large = calloc(2, (size_t)4 * ITEMS);
+    uint8_t *labels = calloc(ITEMS, 4);
+    labels[2] = 1; /* 65536 */
+    write_file("x_train.npy", large, npy(large, "|u1", "(70000, 1)", labels, ITEMS));
+    write_file("y_train.npy", large, npy(large, "<u4", "(70000,)", labels, (size_t)4 * ITEMS));
+    data = fine((gs_data_config){.name = in_folder("x_train.npy")});
+    CHECK(data && gs_data_get_info(data)->classes == 65537);
+    gs_data_close(data);
+    free(large);
+    free(labels);
 }
 
 /* Pixels without their classes, and rows without measure: as they are, and -1. */
@@ -378,7 +389,7 @@ static void test_folders(void)
         snprintf(name, sizeof name, "b/masks/%d.%s", i, i ? "png" : "PNG");
         write_image(name, 4, 4, GREY, i);
     }
-    write_text("b/masks/notes.txt", "x");
+    write_text("b/masks/!notes.txt", "x"); /* the first of them */
     data = fine((gs_data_config){.name = in_folder("b")});
     CHECK(data && gs_data_get_info(data)->classes == 4);
     gs_data_close(data);
