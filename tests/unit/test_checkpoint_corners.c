@@ -212,6 +212,54 @@ static void test_precision(void)
     remove_folder();
 }
 
+/* Adafactor's means over rows and columns, of a weight that is large enough to have them. */
+static void test_factors(void)
+{
+    enum { WIDE = 130, DEEP = 140 };
+    static float x[2 * WIDE];
+    static const int32_t targets[2] = {0, 2};
+    const gs_batch batch = {.n = 2, .x = x, .targets = targets};
+    const gs_config config = {.size = sizeof config, .threads = 1};
+    const gs_mlp_config mlp = {.size = sizeof mlp, (const size_t[]){WIDE, DEEP, CLASSES}, 3};
+    gs_trainer_config tc = {.size = sizeof tc,
+                            .optim.size = sizeof(gs_optim_config),
+                            .tape = {.size = sizeof(gs_tape_config)}};
+    job jobs[2] = {{.kind = MLP}, {.kind = MLP}};
+    make_folder();
+    CHECK(gs_optim_config_init(&tc.optim, "adafactor", &error) == GS_OK);
+    CHECK(gs_scaler_init(&tc.scaler, NULL, &error) == GS_OK);
+    for (uint64_t i = 0; i < 2 * WIDE; i++)
+        x[i] = (float)gs_random_u32(3, i) * 0x1p-31f - 1;
+    for (int k = 0; k < 2; k++) {
+        CHECK(gs_context_create(&jobs[k].ctx, &config, NULL) == GS_OK);
+        CHECK(gs_mlp_create(&jobs[k].model, jobs[k].ctx, &mlp) == GS_OK);
+        CHECK(gs_trainer_create(&jobs[k].trainer, jobs[k].ctx, jobs[k].model, &tc) == GS_OK);
+    }
+    CHECK(gs_trainer_step(jobs[0].trainer, &batch, 1, NULL) == GS_OK);
+    CHECK(gs_checkpoint_save(in_folder("a"), jobs[0].trainer, NULL, &error) == GS_OK);
+    CHECK(!same_job(&jobs[0], &jobs[1]));
+    CHECK_MSG(gs_checkpoint_load(in_folder("a"), jobs[1].trainer, NULL, &error) == GS_OK, "%s",
+              error.text);
+    CHECK(same_job(&jobs[0], &jobs[1]));
+    for (int k = 0; k < 2; k++)
+        CHECK(gs_trainer_step(jobs[k].trainer, &batch, 1, NULL) == GS_OK);
+    CHECK(same_job(&jobs[0], &jobs[1]));
+    gs_source *s;
+    CHECK(gs_source_open(&s, in_folder("a"), NULL, &error) == GS_OK);
+    int factors = 0;
+    for (size_t i = 0; i < gs_source_count(s); i++) {
+        const gs_entry *e = gs_source_entry(s, i);
+        const bool row = strstr(e->name, ".row.") != NULL, col = strstr(e->name, ".col.") != NULL;
+        factors += row || col;
+        CHECK(!(row || col) || (e->rank == 1 && e->shape[0] == (row ? DEEP : WIDE)));
+    }
+    CHECK(factors == 2);
+    gs_source_close(s);
+    job_free(&jobs[0]);
+    job_free(&jobs[1]);
+    remove_folder();
+}
+
 static void check_memory(size_t layers)
 {
     books b = {0};
@@ -414,4 +462,5 @@ static void test_ranks(void)
 }
 
 TESTS({"kinds", test_kinds}, {"lies", test_lies}, {"peek", test_peek}, {"states", test_states},
-      {"precision", test_precision}, {"memory", test_memory}, {"ranks", test_ranks})
+      {"precision", test_precision}, {"factors", test_factors}, {"memory", test_memory},
+      {"ranks", test_ranks})

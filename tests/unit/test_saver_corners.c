@@ -153,8 +153,8 @@ static void test_best_fails(void)
     remove_folder();
 }
 
-/* Old files that cannot be removed stay, and the new one is there. */
-static void test_unlink_fails(void)
+/* Old files that cannot be removed, or not be listed, stay, and the new one is there. */
+static void check_stays(fault_call call)
 {
     make_folder();
     job j = job_new(&tiny);
@@ -164,7 +164,7 @@ static void test_unlink_fails(void)
     for (unsigned n = 1; n < 20; n++) {
         char name[64];
         CHECK(gs_saver_wait(saver, &error) == GS_OK);
-        fault_plan(FAULT_UNLINK, n, EIO);
+        fault_plan(call, n, EIO);
         about.step++;
         CHECK(gs_saver_save(saver, j.trainer, &about, 0, &error) == GS_OK);
         CHECK(gs_saver_wait(saver, &error) == GS_OK);
@@ -179,6 +179,12 @@ static void test_unlink_fails(void)
     gs_saver_free(saver);
     job_free(&j);
     remove_folder();
+}
+
+static void test_old_stay(void)
+{
+    check_stays(FAULT_UNLINK);
+    check_stays(FAULT_FOLDER);
 }
 
 /* ---- finding ---- */
@@ -222,5 +228,5 @@ static void test_newest(void)
 }
 
 TESTS({"arguments", test_arguments}, {"no thread", test_no_thread},
-      {"write fails", test_write_fails}, {"unlink fails", test_unlink_fails},
+      {"write fails", test_write_fails}, {"old stay", test_old_stay},
       {"best fails", test_best_fails}, {"newest", test_newest})
