@@ -1,5 +1,5 @@
-/* Checkpoints that lie about their tensors and texts, of ranks whose messages end, and models at the
- * edges of what a file says of them. */
+/* Checkpoints that lie about their tensors and texts, of ranks whose messages end, and of models at
+ * the edges of what a file says of them. */
 #include "ranks.h"
 #include "rewrite.h"
 

@@ -448,7 +448,8 @@ static void test_many(void)
     make_folder("a");
     char path[200];
     for (int i = 0; i < 1100; i++) {
-        snprintf(path, sizeof path, "%s/%d.txt", in_folder("a"), i);
+        if (snprintf(path, sizeof path, "%s/%d.txt", in_folder("a"), i) >= (int)sizeof path)
+            abort();
         FILE *f = fopen(path, "w");
         fputs("some text, ", f);
         fclose(f);
@@ -461,7 +462,8 @@ static void test_many(void)
     make_folder("b");
     tokens(&file, 20, 0);
     for (int i = 0; i < 513; i++) {
-        snprintf(path, sizeof path, "%s/%d.bin", in_folder("b"), i);
+        if (snprintf(path, sizeof path, "%s/%d.bin", in_folder("b"), i) >= (int)sizeof path)
+            abort();
         FILE *f = fopen(path, "w");
         fwrite(file.data, 1, file.n, f);
         fclose(f);

@@ -1,5 +1,4 @@
-/* The saver when system calls fail, memory ends, no thread starts, and files go as it looks at them.
- */
+/* The saver when system calls fail, memory ends, no thread starts, and files go while it looks. */
 #include "faults.h"
 #include "job.h"
 #include "no_threads.h"
