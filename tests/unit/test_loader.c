@@ -490,8 +490,6 @@ static void test_refused(void)
     check_refused(low, (gs_loader_config){.batch = SIZE_MAX / 2, .micro = 3}, GS_ENOMEM, "memory");
     check_refused(low, (gs_loader_config){.batch = SIZE_MAX / 4}, GS_ENOMEM, "memory");
     check_refused(tokens_of, (gs_loader_config){.batch = SIZE_MAX / 4}, GS_ENOMEM, "memory");
-    check_refused(tokens_of, (gs_loader_config){.batch = 1, .micro = SIZE_MAX / 4096}, GS_ENOMEM,
-                  "memory");
     if (no_threads(1))
         check_refused(low, (gs_loader_config){.batch = 1}, GS_ETHREAD, "thread does not start");
     else
