@@ -395,6 +395,8 @@ static void test_settings(void)
     CHECK(strcmp(name, "same") == 0);
     gs_data_close(data);
     write_images("one-images", "one-labels", 1);
+    idx(&file, 0x08, SHAPE(1), 1);
+    write_file("one-labels", file.data, file.n);
     data = opened(&(gs_data_config){
         .size = sizeof(gs_data_config), .name = in_folder("one-images"), .valid = 0.9});
     CHECK(data && gs_data_get_info(data)->items[0] == 1 && gs_data_get_info(data)->items[1] == 0);

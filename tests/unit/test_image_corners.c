@@ -145,7 +145,7 @@ static void test_arrays(void)
     write_npy("x_train.npy", "|u1", "(2, 2, 2)", x, 8);
     unlink(in_folder("x_val.npy"));
     for (size_t i = 0; i < GSI_COUNT(shapes); i++) {
-        write_npy("y_train.npy", "|u1", shapes[i], x + 8, i % 3 ? 12 : 8);
+        write_npy("y_train.npy", "|u1", shapes[i], (const uint8_t[12]){0, 1}, i % 3 ? 12 : 8);
         if (i < 3)
             refused((gs_data_config){.name = in_folder("x_train.npy")}, GS_ESIZE,
                     "neither one label per image nor one per pixel");
@@ -280,7 +280,7 @@ static void test_tables(void)
         {"1,2,99999999\n1,2,0\n", GS_OK, ""},
         {"1,2,cat\n1,2,cat\n", GS_ESIZE, "has 1 class, and 2 are needed"},
         {" 1 ,\t2\t, cat \r\n\"3\",\"4\" ,\"do\"\"g\"\r\n", GS_OK, ""},
-        {"1,2,\"open\n3,4,b\n", GS_OK, ""},
+        {"1,2,\"open\n3,4,b\n", GS_EFORMAT, "field 3 begins with a quote that does not end"},
         {"1,2,\"\"\"\"\n3,4,b\n", GS_OK, ""},
         {"y,a\n0,1\n1,2\n", GS_OK, ""},
         {"1,2,0\n\x01,2,1\n", GS_EFORMAT, "not a text file"},
@@ -403,6 +403,20 @@ static void test_folders(void)
     CHECK(gs_data_read(x, NULL, targets, data, GS_SPLIT_TRAIN, 0, NULL) == GS_OK);
     CHECK(targets[0] == -1 && targets[15] == -1 && targets[16] != -1);
     gs_data_close(data);
+    /* masks alone are no images; and some may lie behind a link, which is not listed */
+    make_folder("alone");
+    make_folder("alone/masks");
+    write_image("alone/masks/0.png", 4, 4, GREY, 1);
+    refused((gs_data_config){.name = in_folder("alone"), .like = like, .unlabelled = 1}, GS_ESIZE,
+            "alone: has no images");
+    make_folder("b/images/more");
+    write_image("b/images/more/0.png", 4, 4, RGB, 9);
+    CHECK(symlink(in_folder("alone/masks"), in_folder("b/masks/more")) == 0);
+    data = fine((gs_data_config){.name = in_folder("b")});
+    CHECK(data && gs_data_get_info(data)->items[0] + gs_data_get_info(data)->items[1] == 5);
+    gs_data_close(data);
+    unlink(in_folder("b/images/more/0.png"));
+    unlink(in_folder("b/masks/more"));
     /* a mask that is damaged, gone, or of another size the one way or the other */
     write_image("b/masks/1.png", 4, 5, GREY, 1);
     refused((gs_data_config){.name = in_folder("b")}, GS_ESIZE, "is 4 x 5, and its image 4 x 4");
