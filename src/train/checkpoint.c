@@ -30,7 +30,7 @@ gs_status gs_checkpoint_save(const char *path, gs_trainer *trainer, const gs_che
 
 static gs_status check_kind(const gs_source *s, gs_error *error)
 {
-    const gs_entry *last = gs_source_count(s) ? gs_source_entry(s, gs_source_count(s) - 1) : NULL;
+    const gs_entry *last = gs_source_entry(s, gs_source_count(s) - 1); /* NULL: there is none */
     if (!last || !gs_source_metadata(s, "gradscale_checkpoint") ||
         strcmp(last->name, GSI_CHECKSUM_NAME) != 0 || strcmp(last->type, "U8") != 0 ||
         last->bytes != GSI_CHECKSUM_BYTES)
@@ -71,7 +71,8 @@ static gs_status read_all(const gs_source *s, char *data, gs_error *error)
         status = gsi_read_at(s, checksum, sizeof checksum, end, error);
     if (status == GS_OK && gsi_little(checksum, 8) != gsi_hash_end(&hash))
         status = gsi_bad_file(s, error, GS_ECHECKSUM, "is damaged: its checksum does not match");
-    for (size_t i = 0; status == GS_OK && data && gsi_big_endian() && i + 1 < s->count; i++) {
+    const size_t swapped = (s->count - 1) * gsi_big_endian();
+    for (size_t i = 0; status == GS_OK && data && i < swapped; i++) { /* uncovered: big-endian */
         const gsi_entry *e = &s->entries[i];
         gsi_swap_bytes(data + (e->pub.offset - start), (size_t)e->pub.count, (size_t)e->item);
     }

@@ -70,7 +70,8 @@ static bool add_weight(gsi_image *image, gs_trainer *t, size_t k)
         const char *name = slot_name(image, (gs_slot)s, w->name);
         if (!name)
             return false;
-        add(image, name, x.data, x.dtype, full ? w->rows : 1, full ? w->cols : x.count,
+        const size_t rows = full ? w->rows : 1;
+        add(image, name, x.data, x.dtype, rows, x.count / rows,
             (gsi_origin){sharded[1 + s], 1 + s, k});
     }
     return true;
@@ -155,7 +156,7 @@ void gsi_precision_text(char text[GS_CHECKPOINT_LINE], const gs_trainer *t)
     const gs_dtype half = c->mode == GS_O0 ? GS_F32 : c->half;
     const int n =
         snprintf(text, GS_CHECKPOINT_LINE, "O%d %s%s", (int)c->mode, gs_dtype_format(half)->name,
-                 half != GS_F32 && c->wgrad_f32 ? " wgrad=f32" : "");
+                 c->mode != GS_O0 && c->wgrad_f32 ? " wgrad=f32" : "");
     if (c->quantize != GS_QUANTIZE_NONE)
         snprintf(text + n, GS_CHECKPOINT_LINE - (size_t)n, " quantize=%s ranges=%s",
                  c->quantize == GS_QUANTIZE_QAT ? "int8" : "ptq", rules[c->range_rule]);

@@ -10,7 +10,6 @@
 #include "io/line.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,11 +82,26 @@ typedef struct holder {
     gs_data_info info;
     gsi_heap heap;
     gsi_arena arena;
+    bool no_memory; /* what is missing may have been legal */
 } holder;
 
-static gs_status wrong(gs_error *error, const char *member)
+static gs_status no_memory(gs_error *error)
 {
-    return gsi_fail(error, GS_EFORMAT, "the description of the data has no legal %s", member);
+    return gsi_fail(error, GS_ENOMEM, "no memory to read a description of data");
+}
+
+static gs_status wrong(const holder *h, gs_error *error, const char *member)
+{
+    return h->no_memory
+               ? no_memory(error)
+               : gsi_fail(error, GS_EFORMAT, "the description of the data has no legal %s", member);
+}
+
+static void *new_list(holder *h, size_t n, size_t size)
+{
+    void *list = gsi_arena_new(&h->arena, n, size);
+    h->no_memory |= !list;
+    return list;
 }
 
 static bool read_count(size_t *out, const json_t *from, const char *key, size_t least, size_t most)
@@ -101,74 +115,73 @@ static bool read_count(size_t *out, const json_t *from, const char *key, size_t 
     return true;
 }
 
-static const double *read_list(gsi_arena *arena, const json_t *from, const char *key, size_t n)
+static const double *read_list(holder *h, const json_t *from, const char *key, size_t n)
 {
     const json_t *list = json_object_get(from, key);
     if (!json_is_array(list) || json_array_size(list) != n)
         return NULL;
-    double *out = gsi_arena_new(arena, n, sizeof *out);
+    double *out = new_list(h, n, sizeof *out);
     for (size_t i = 0; out && i < n; i++) {
         const json_t *x = json_array_get(list, i);
-        out[i] = json_number_value(x);
-        if (!json_is_number(x) || !isfinite(out[i]))
+        out[i] = json_number_value(x); /* finite: JSON has no other */
+        if (json_typeof(x) != JSON_INTEGER && json_typeof(x) != JSON_REAL)
             return NULL;
     }
     return out;
 }
 
-static const char *keep(gsi_arena *arena, const json_t *text)
+/* jansson refuses a 0 in a string, so that it ends where its text does. */
+static const char *keep(holder *h, const json_t *text)
 {
-    const size_t n = json_string_length(text);
-    if (!json_is_string(text) || memchr(json_string_value(text), 0, n))
-        return NULL;
-    char *out = gsi_arena_new(arena, n + 1, 1);
+    char *out =
+        json_typeof(text) == JSON_STRING ? new_list(h, json_string_length(text) + 1, 1) : NULL;
     return out ? strcpy(out, json_string_value(text)) : NULL;
 }
 
-static bool read_labels(gs_data_info *info, gsi_arena *arena, const json_t *list)
+static bool read_labels(holder *h, const json_t *list)
 {
-    if (!json_is_array(list) || json_array_size(list) != info->classes)
+    if (json_typeof(list) != JSON_ARRAY || json_array_size(list) != h->info.classes)
         return false;
-    const char **out = gsi_arena_new(arena, info->classes, sizeof *out);
-    for (size_t i = 0; out && i < info->classes; i++)
-        if (!(out[i] = keep(arena, json_array_get(list, i))))
+    const char **out = new_list(h, h->info.classes, sizeof *out);
+    for (size_t i = 0; out && i < h->info.classes; i++)
+        if (!(out[i] = keep(h, json_array_get(list, i))))
             return false;
-    info->labels = out;
+    h->info.labels = out;
     return out;
 }
 
-static gs_status read_info(gs_data_info *info, gsi_arena *arena, const json_t *from,
-                           gs_error *error)
+static gs_status read_info(holder *h, const json_t *from, gs_error *error)
 {
+    gs_data_info *info = &h->info;
     const char *task = json_string_value(json_object_get(from, "task"));
     size_t t = 0;
     while (t < GSI_COUNT(tasks) && (!task || strcmp(task, tasks[t]) != 0))
         t++;
     if (t == GSI_COUNT(tasks))
-        return wrong(error, "task");
+        return wrong(h, error, "task");
     info->task = (gs_task)t;
     if (!read_count(&info->classes, from, "classes", 2, MOST_CLASSES))
-        return wrong(error, "number of classes");
+        return wrong(h, error, "number of classes");
     if (info->task == GS_TASK_TOKENS) {
         if (!read_count(&info->time, from, "time", 1, MOST_SIDE))
-            return wrong(error, "time");
+            return wrong(h, error, "time");
     } else if (!read_count(&info->height, from, "height", 1, MOST_SIDE) ||
                !read_count(&info->width, from, "width", 1, MOST_SIDE) ||
                !read_count(&info->channels, from, "channels", 1, MOST_SIDE)) {
-        return wrong(error, "size of an image");
+        return wrong(h, error, "size of an image");
     }
     if (json_object_get(from, "mean")) {
-        info->mean = read_list(arena, from, "mean", info->channels);
-        info->inverse_std = read_list(arena, from, "inverse_std", info->channels);
+        info->mean = read_list(h, from, "mean", info->channels);
+        info->inverse_std = read_list(h, from, "inverse_std", info->channels);
         if (!info->mean || !info->inverse_std)
-            return wrong(error, "mean and inverse_std");
+            return wrong(h, error, "mean and inverse_std");
     }
     const json_t *labels = json_object_get(from, "labels");
-    if (labels && !read_labels(info, arena, labels))
-        return wrong(error, "list of labels");
+    if (labels && !read_labels(h, labels))
+        return wrong(h, error, "list of labels");
     const json_t *tokenizer = json_object_get(from, "tokenizer");
-    if (tokenizer && !(info->tokenizer = keep(arena, tokenizer)))
-        return wrong(error, "tokenizer");
+    if (tokenizer && !(info->tokenizer = keep(h, tokenizer)))
+        return wrong(h, error, "tokenizer");
     return GS_OK;
 }
 
@@ -182,11 +195,11 @@ gs_status gs_data_info_read(gs_data_info **out, const char *text, const gs_alloc
     gsi_heap_init(&heap, alloc);
     holder *h = gsi_new(&heap, sizeof *h);
     if (!h)
-        return gsi_fail(error, GS_ENOMEM, "no memory to read a description of data");
+        return no_memory(error);
     *h = (holder){.heap = heap, .info.name = "like"};
     gsi_arena_init(&h->arena, &h->heap);
     json_t *from = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    gs_status status = json_is_object(from) ? read_info(&h->info, &h->arena, from, error)
+    gs_status status = json_is_object(from) ? read_info(h, from, error)
                        : *text
                            ? gsi_fail(error, GS_EFORMAT, "the description of the data is no JSON")
                            : gsi_fail(error, GS_EFORMAT, "the data are not described");
@@ -276,8 +289,7 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
         return GS_OK;
     }
     if (classes < 2)
-        return gsi_fail(error, GS_ESIZE, "%s: has %zu class%s, and 2 are needed", data->name,
-                        classes, classes == 1 ? "" : "es");
+        return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", data->name);
     const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
     for (size_t i = 0; labels && i < classes; i++) {
         const size_t length = strlen(names[i]) + 1;

@@ -96,31 +96,55 @@ static gs_status read_split(gs_data *data, gs_split split, const family *f, cons
     return status;
 }
 
-/* Where the file of names is not there or not as it should be, classes have numbers. */
-static void read_names(gs_data *data, const family *f, const char *folder)
+static gs_status no_memory(const gs_data *data, gs_error *error)
+{
+    return gsi_fail(error, GS_ENOMEM, "%s: there is no memory for its classes", data->name);
+}
+
+static gs_status add_names(gs_data *data, gsi_lines *lines, const char **names, size_t most,
+                           size_t *n, gs_error *error)
+{
+    bool more = true;
+    gs_status status = GS_OK;
+    while (*n < most && (status = gsi_lines_next(lines, &more, error)) == GS_OK && more) {
+        if (lines->length == 0)
+            continue;
+        char *copy = gsi_arena_new(&data->arena, lines->length + 1, 1);
+        if (!copy)
+            return no_memory(data, error);
+        memcpy(copy, lines->text, lines->length);
+        copy[lines->length] = 0;
+        names[(*n)++] = copy;
+    }
+    return status;
+}
+
+/* Where the file of names is not there or not as it should be, classes have numbers; one that
+ * cannot be read is an error: the number of classes is the model's. */
+static gs_status read_names(gs_data *data, const family *f, const char *folder, gs_error *error)
 {
     char path[GSI_PATH];
     gsi_lines lines;
+    gs_error why;
     const gs_alloc hook = data->heap.hook;
-    const char **names = gsi_arena_new(&data->arena, f->classes, sizeof *names);
     size_t n = 0;
-    bool more = true;
-    if (!names || !size_of(path, folder, f->names) ||
-        gsi_lines_open(&lines, path, &hook, NULL) != GS_OK)
-        return;
-    while (n < f->classes && gsi_lines_next(&lines, &more, NULL) == GS_OK && more) {
-        char *copy = lines.length ? gsi_arena_new(&data->arena, lines.length + 1, 1) : NULL;
-        if (copy) {
-            memcpy(copy, lines.text, lines.length);
-            copy[lines.length] = 0;
-            names[n++] = copy;
-        }
-    }
+    if (!size_of(path, folder, f->names))
+        return GS_OK;
+    const char **names = gsi_arena_new(&data->arena, f->classes, sizeof *names);
+    if (!names)
+        return no_memory(data, error);
+    gs_status status = gsi_lines_open(&lines, path, &hook, error);
+    if (status != GS_OK)
+        return status;
+    status = add_names(data, &lines, names, f->classes, &n, &why);
     gsi_lines_close(&lines);
+    if (status == GS_EIO || status == GS_ENOMEM)
+        return gsi_fail(error, status, "%s", why.text);
     if (n == f->classes) {
         data->info.labels = names;
         data->info.classes = n;
     }
+    return GS_OK;
 }
 
 static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_error *error)
@@ -130,7 +154,7 @@ static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_erro
     for (int split = 0; status == GS_OK && split < GS_SPLIT_COUNT; split++)
         status = read_split(data, (gs_split)split, f, config->name, error);
     if (status == GS_OK)
-        read_names(data, f, config->name);
+        status = read_names(data, f, config->name, error);
     return status == GS_OK ? gsi_images_set(data, config, error) : status;
 }
 

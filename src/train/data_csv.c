@@ -45,11 +45,13 @@ static bool cut(table *t, const gsi_lines *l)
         if (!gsi_grow(t->heap, &t->fields, &t->room, t->n + 1, sizeof *t->fields))
             return false;
         for (p += quoted; *p && (quoted || *p != ','); p++) {
-            if (quoted && *p == '"' && p[1] != '"') {
-                quoted = false;
-                continue;
+            if (quoted && *p == '"') {
+                if (p[1] != '"') {
+                    quoted = false;
+                    continue;
+                }
+                p++;
             }
-            p += quoted && *p == '"';
             *to++ = *p;
         }
         const bool last = *p == 0;
@@ -71,7 +73,8 @@ static bool is_number(double *out, const char *text)
     return end != text && *end == 0;
 }
 
-/* The first line: titles, if a field of it that is not the last is no number. */
+/* The first line: titles, if a field of it that is not the last is no number, as one that names the
+ * column of classes is. */
 static bool take_titles(table *t)
 {
     static const char *const names[] = {"label", "class", "target", "y", "Label", "Class"};
@@ -86,7 +89,7 @@ static bool take_titles(table *t)
             if (strcmp(t->fields[i], names[k]) == 0)
                 t->label = i;
     }
-    return titles || t->label < last;
+    return titles;
 }
 
 static gs_status add_row(table *t, const gsi_lines *l, gs_error *error)
@@ -134,6 +137,8 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
             status =
                 gsi_lines_fail(&l, error, GS_EFORMAT,
                                "field %zu begins with a quote that does not end in its line", t->n);
+        else if (t->n > MOST_COLUMNS)
+            status = gsi_lines_fail(&l, error, GS_ESIZE, "has more than %d fields", MOST_COLUMNS);
         else if (t->columns == 0 && t->n < 2 && t->alone != 1)
             status = gsi_lines_fail(&l, error, GS_EFORMAT,
                                     "has one column, and 2 are needed, with commas between them");

@@ -15,13 +15,13 @@ static bool there(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* The same file, packed or not, whichever is there. */
+/* The same file, packed or not, whichever is there. Its name has a word in it: it is not short. */
 static bool packed_or_not(char path[GSI_PATH])
 {
     const size_t n = strlen(path);
     if (there(path))
         return true;
-    if (n > 3 && strcmp(path + n - 3, ".gz") == 0)
+    if (strcmp(path + n - 3, ".gz") == 0)
         path[n - 3] = 0;
     else if (n + 4 <= GSI_PATH)
         strcpy(path + n, ".gz");
@@ -31,13 +31,13 @@ static bool packed_or_not(char path[GSI_PATH])
 /* "train-images-idx3-ubyte" -> "train-labels-idx1-ubyte" */
 static bool labels_of(char out[GSI_PATH], const char *images_path)
 {
-    if (!gsi_path_replace(out, images_path, "images", "labels"))
+    char same[GSI_PATH]; /* labels of pixels have the same rank */
+    if (!gsi_path_replace(same, images_path, "images", "labels"))
         return false;
-    if (packed_or_not(out)) /* labels of pixels have the same rank */
+    if (packed_or_not(strcpy(out, same)))
         return true;
     for (char rank[] = "idx3"; rank[3] <= '4'; rank[3]++)
-        if (gsi_path_replace(out, images_path, "images", "labels") &&
-            gsi_path_replace(out, out, rank, "idx1") && packed_or_not(out))
+        if (gsi_path_replace(out, same, rank, "idx1") && packed_or_not(out))
             return true;
     return false;
 }
@@ -123,14 +123,10 @@ static gs_status measure(gs_data *data, gs_error *error)
     const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
     const size_t channels = data->info.channels;
     const double count = (double)(x->count / channels);
-    size_t values, bytes;
-    double *row = NULL;
-    if (gsi_mul_size(&bytes, channels, 2 * sizeof *m->mean))
-        m->mean = gsi_new(&data->heap, bytes);
-    if (m->mean && gsi_add_size(&values, m->pixels, channels) &&
-        gsi_mul_size(&bytes, values, sizeof *row))
-        row = gsi_new(&data->heap, bytes);
-    if (!row)
+    m->mean = gsi_arena_new(&data->arena, channels, 2 * sizeof *m->mean);
+    const gsi_mark mark = gsi_arena_mark(&data->arena);
+    double *row = gsi_arena_new(&data->arena, m->pixels + channels, sizeof *row);
+    if (!m->mean || !row)
         return gsi_fail(error, GS_ENOMEM, "%s: there is no memory for an image", x->path);
     double *sums = m->mean, *squares = m->inverse = sums + channels, *first = row + m->pixels;
     memset(sums, 0, 2 * channels * sizeof *sums);
@@ -155,7 +151,7 @@ static gs_status measure(gs_data *data, gs_error *error)
     }
     data->info.mean = m->mean;
     data->info.inverse_std = m->inverse;
-    gsi_free(&data->heap, row);
+    gsi_arena_reset(&data->arena, mark);
     return status;
 }
 
@@ -265,11 +261,12 @@ static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config,
     static const char folder[] = "/usr/share/datasets/fashion-mnist";
     const gs_data_config plain = {.size = sizeof plain, .name = config->name};
     char path[GSI_PATH];
-    if (!images_in(path, config->root ? config->root : folder))
+    const char *root = config->root ? config->root : folder;
+    if (!images_in(path, root))
         return gsi_fail(error, GS_EIO,
                         "fashion-mnist: its files are not in %s: install Debian's package "
                         "dataset-fashion-mnist",
-                        config->root ? config->root : folder);
+                        root);
     return open_paths(data, &plain, path, error);
 }
 
@@ -326,7 +323,6 @@ void gsi_images_close(gs_data *data)
         gsi_idx_free(&m->x[split], &data->heap);
         gsi_idx_free(&m->y[split], &data->heap);
     }
-    gsi_free(&data->heap, m->mean);
 }
 
 const gsi_kind gsi_fashion_mnist = {.name = "fashion-mnist",

@@ -11,7 +11,7 @@ typedef struct gsi_images {
         y[GS_SPLIT_COUNT];  /* those of VALID have no data: one set, divided */
     size_t pixels;          /* of an image, channels included */
     size_t labels;          /* of an image */
-    double *mean, *inverse; /* [channels]; 1 / deviation */
+    double *mean, *inverse; /* [channels]; 1 / deviation; in the arena */
 } gsi_images;
 
 /* x and y are there, those of VALID too or not: checks them, divides and measures them. */

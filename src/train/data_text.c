@@ -48,7 +48,7 @@ static gs_status encode(gs_data *data, const gsi_file *file, bool in_folder, gs_
             return gsi_file_fail(file, error, GS_ENOMEM, "there is no memory for its tokens");
         status = gs_tokenizer_encode(t->ids + t->n_ids, room, &n, data->tokenizer,
                                      (const char *)t->bytes, t->n, error);
-        if (status != GS_ESIZE || n <= room) /* it is too long as a whole */
+        if (status != GS_ESIZE || n <= room) /* uncovered: it is 2 GB, too long as a whole */
             break;
         room = n;
     }

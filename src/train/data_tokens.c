@@ -23,19 +23,14 @@ typedef struct tokens {
     uint64_t windows;
 } tokens;
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool is_bin(const char *path)
 {
     const size_t n = strlen(path);
     return n > 4 && strcmp(path + n - 4, ".bin") == 0;
 }
 
-static bool is_valid(const char *path) { return strstr(name_of(path), "val") != NULL; }
+/* Of a path below a folder. */
+static bool is_valid(const char *path) { return strstr(strrchr(path, '/'), "val") != NULL; }
 
 static gs_status add(gs_data *data, const char *path, gs_error *error)
 {

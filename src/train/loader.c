@@ -225,11 +225,11 @@ static gs_status check(const gs_data_info *info, const gs_loader_config *c, gs_e
 
 static bool make_slot(gs_loader *l, slot *s)
 {
-    size_t items, x, ids, targets;
+    size_t items, x, ids;
     if (!gsi_mul_size(&items, l->config.batch, l->config.micro) ||
-        !gsi_mul_size(&x, items, l->x_size) || !gsi_mul_size(&ids, items, l->id_size) ||
-        !gsi_mul_size(&targets, items, l->target_size))
+        !gsi_mul_size(&x, items, l->x_size) || !gsi_mul_size(&ids, items, l->id_size))
         return false;
+    const size_t targets = items * l->target_size; /* never more than x or ids */
     s->micro = gsi_arena_new(&l->arena, l->config.micro, sizeof *s->micro);
     s->x = gsi_arena_new(&l->arena, x + 1, sizeof *s->x); /* never NULL, be it empty */
     s->ids = gsi_arena_new(&l->arena, ids + 1, sizeof *s->ids);

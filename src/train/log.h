@@ -52,6 +52,7 @@ typedef struct gsi_log_schema {
     size_t n;
 } gsi_log_schema;
 
+enum { GSI_LOG_MEMBERS = 16 }; /* of a line that is plotted, at most */
 enum { GSI_LOG_LAYER = GS_LOG_KIND_COUNT, GSI_LOG_HISTOGRAM, GSI_LOG_SCHEMAS };
 extern const gsi_log_schema gsi_log_schemas[]; /* by gs_log_kind, then the items of lists */
 extern const char *const gsi_log_events[];     /* by gs_log_kind */

@@ -161,14 +161,14 @@ static gs_status write_csv(gs_logger *l, const gs_log_step *step)
 /* TensorBoard: a step's members by their names, an event's as event/member. */
 static gs_status plot(gs_logger *l, gs_log_kind kind, uint64_t step, const void *line)
 {
-    enum { TAGS = 16, TAG = 32 };
+    enum { TAG = 32 };
     const gsi_log_schema *s = &gsi_log_schemas[kind];
     const char *event = gsi_log_events[kind];
-    char tags[TAGS][TAG];
-    gsi_scalar list[TAGS];
+    char tags[GSI_LOG_MEMBERS][TAG];
+    gsi_scalar list[GSI_LOG_MEMBERS];
     size_t n = 0;
     gs_error error = {0};
-    for (size_t i = 0; i < s->n && n < TAGS; i++) {
+    for (size_t i = 0; i < s->n; i++) {
         if (!s->members[i].plotted)
             continue;
         snprintf(tags[n], TAG, "%s%s%s", event ? event : "", event ? "/" : "", s->members[i].key);

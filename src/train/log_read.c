@@ -165,7 +165,7 @@ static bool read_counts(gs_log_file *file, gs_log_counts *out, const gsi_node *v
     out->at = list;
     for (const gsi_node *item = value->first; list && item; item = item->next) {
         uint64_t *count = &list[out->n++];
-        if (!read_count(count, item) || *count == GS_LOG_NONE)
+        if (!read_count(count, item))
             *count = 0;
     }
     return true;

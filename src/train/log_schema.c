@@ -120,6 +120,8 @@ const gsi_log_schema gsi_log_schemas[] = {
 };
 /* clang-format on */
 
+_Static_assert(GSI_COUNT(step) <= GSI_LOG_MEMBERS && GSI_COUNT(valid) <= GSI_LOG_MEMBERS,
+               "a line has more members than are plotted");
 _Static_assert(GSI_COUNT(gsi_log_schemas) == GSI_LOG_SCHEMAS, "a kind of lines has no schema");
 
 const char *const gsi_log_events[] = {

@@ -110,7 +110,7 @@ static gs_status allgather_error(gs_trainer *t, gs_status mine, gs_error *error,
     if (mine != GS_OK)
         all[t->comm.rank] = *error;
     all[t->comm.rank].status = mine;
-    const gs_status status = gs_comm_allgather(&t->comm, all, sizeof *all, &t->ctx->error);
+    const gs_status status = gs_comm_allgather(&t->comm, all, sizeof *all, error);
     if (status != GS_OK)
         return status;
     int whose = 0;

@@ -32,14 +32,13 @@ static int32_t most_likely(const float *logits, size_t n)
 static size_t cut(const candidate *list, size_t k, double top_p)
 {
     double sum = 0, so_far = 0;
+    size_t kept = 0;
     for (size_t i = 0; i < k; i++)
         sum += (double)list[i].p;
-    for (size_t i = 0; i < k; i++) {
-        so_far += (double)list[i].p;
-        if (so_far >= top_p * sum)
-            return i + 1;
-    }
-    return k;
+    do /* all of them have more than that share: the sums are the same */
+        so_far += (double)list[kept++].p;
+    while (so_far < top_p * sum);
+    return kept;
 }
 
 static int32_t draw(const candidate *list, size_t k, double u)

@@ -27,10 +27,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Bytes of the longest name of a file, and of the path of a folder that has room for it. */
+enum { NAME = sizeof "step-18446744073709551615.safetensors", FOLDER = GSI_PATH - NAME };
+
 struct gs_saver {
     gsi_heap heap;
     size_t keep;
-    char folder[GSI_PATH];
+    char folder[FOLDER];
     int held; /* the folder, locked */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -63,7 +66,7 @@ static bool join(char path[GSI_PATH], const char *folder, const char *name)
 
 static bool step_path(char path[GSI_PATH], const char *folder, uint64_t step)
 {
-    char name[64];
+    char name[NAME];
     snprintf(name, sizeof name, STEP_FILE, step);
     return join(path, folder, name);
 }
@@ -115,16 +118,18 @@ static void remove_oldest(const gs_saver *s)
 {
     folder_list list;
     char path[GSI_PATH];
-    while (s->keep > 0 && list_steps(&list, s->folder, s->step) && list.count > s->keep)
-        if (!step_path(path, s->folder, list.oldest) || unlink(path) != 0)
+    while (s->keep > 0 && list_steps(&list, s->folder, s->step) && list.count > s->keep) {
+        step_path(path, s->folder, list.oldest);
+        if (unlink(path) != 0)
             return;
+    }
 }
 
 static gs_status write_files(const gs_saver *s, gs_error *error)
 {
     char path[GSI_PATH], best[GSI_PATH];
-    if (!step_path(path, s->folder, s->step) || !join(best, s->folder, "best.safetensors"))
-        return gsi_fail(error, GS_ESIZE, "the path of the folder is too long");
+    step_path(path, s->folder, s->step); /* gs_saver_create saw to the room */
+    join(best, s->folder, "best.safetensors");
     gs_status status = gsi_image_write(&s->image, path, error);
     if (status == GS_OK && s->flags & GS_SAVE_BEST && !gsi_replace_by_link(best, path))
         status = gsi_image_write(&s->image, best, error);
@@ -283,7 +288,7 @@ gs_status gs_saver_retry(gs_saver *s, gs_error *error)
     if (!s)
         return gsi_fail(error, GS_ENULL, "there is no saver to try again");
     pthread_mutex_lock(&s->lock);
-    const bool again = s->again && !s->busy;
+    const bool again = s->again; /* then it is not busy */
     if (again) {
         s->failed = (gs_error){0};
         s->again = false;
@@ -423,7 +428,7 @@ gs_status gs_saver_newest(char *path, size_t room, const char *folder, gs_error 
         const gs_status status = gs_checkpoint_verify(found, &damage);
         if (status == GS_OK)
             break;
-        if (status == GS_ENOMEM)
+        if (status == GS_ENOMEM) /* uncovered: malloc's own memory ends */
             return gsi_fail(error, status, "%s", damage.text);
         if (access(found, F_OK) != 0 && errno == ENOENT && gone++ < GONE_MOST) {
             last = UINT64_MAX; /* a run that removes one has written a newer one */

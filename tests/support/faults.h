@@ -40,7 +40,8 @@ typedef enum fault_call {
 static struct {
     fault_call call;
     unsigned at, seen;
-    int error; /* an errno; 0: half of the bytes */
+    int error;          /* an errno; 0: half of the bytes */
+    void (*then)(void); /* what happens as well, at that moment; NULL: nothing */
 } fault = {.call = FAULT_NONE};
 
 static inline void fault_plan(fault_call call, unsigned at, int error)
@@ -49,6 +50,7 @@ static inline void fault_plan(fault_call call, unsigned at, int error)
     fault.at = at;
     fault.error = error;
     fault.seen = 0;
+    fault.then = NULL;
 }
 
 static inline int fault_struck(void) { return fault.call != FAULT_NONE && fault.seen >= fault.at; }
@@ -57,6 +59,8 @@ static inline int fault_now(fault_call call)
 {
     if (call != fault.call || ++fault.seen != fault.at)
         return 0;
+    if (fault.then)
+        fault.then();
     errno = fault.error;
     return 1;
 }

@@ -83,7 +83,7 @@ static void job_free(job *j)
 }
 
 /* Batch `which`, a function of its number alone. */
-static void job_step(job *j, uint64_t which)
+static inline void job_step(job *j, uint64_t which)
 {
     int32_t ids[2 * TIME], targets[2 * TIME];
     float x[IMAGES * SIDE * SIDE];

@@ -1,9 +1,8 @@
 /* Checkpoints: what is resumed is what was never stopped, to the last bit; what is damaged or of
  * another run is refused and changes nothing. */
-#include "job.h"
+#include "rewrite.h"
 
 #include "gradscale/io.h"
-#include "io/write.h"
 
 static gs_error error;
 
@@ -119,14 +118,6 @@ static void test_states(void)
 }
 
 /* ---- the file ---- */
-
-static uint64_t hash_of(const void *data, size_t n)
-{
-    gsi_hash hash;
-    gsi_hash_init(&hash);
-    gsi_hash_add(&hash, data, n);
-    return gsi_hash_end(&hash);
-}
 
 /* As published, and in any pieces. */
 static void test_hash(void)
@@ -269,32 +260,6 @@ static void check_refused(const how *theirs, const how *ours, const char *word, 
     job_free(&a);
     job_free(&b);
     job_free(&untouched);
-}
-
-/* The file with one text in its header changed, its length and its checksum made right again. */
-static void rewrite(const char *path, const char *from, const char *to)
-{
-    content b = read_bytes(path);
-    char *place = NULL;
-    for (size_t i = 0; i + strlen(from) < b.n && !place; i++)
-        place = memcmp(b.data + i, from, strlen(from)) == 0 ? (char *)b.data + i : NULL;
-    CHECK_MSG(place, "%s is not in the file", from);
-    if (place) {
-        const size_t at = (size_t)(place - (char *)b.data), n = b.n - strlen(from) + strlen(to);
-        unsigned char *out = malloc(n);
-        uint64_t length;
-        memcpy(out, b.data, at);
-        memcpy(out + at, to, strlen(to));
-        memcpy(out + at + strlen(to), b.data + at + strlen(from), b.n - at - strlen(from));
-        memcpy(&length, out, sizeof length);
-        length += strlen(to) - strlen(from);
-        memcpy(out, &length, sizeof length);
-        const uint64_t hash = hash_of(out, n - 8);
-        memcpy(out + n - 8, &hash, sizeof hash);
-        write_bytes(path, out, n);
-        free(out);
-    }
-    free(b.data);
 }
 
 static void test_refused(void)

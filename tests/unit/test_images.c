@@ -1,15 +1,14 @@
 /* Data that people have: folders of PNG and JPEG, images with masks, arrays of NumPy, CSV, CIFAR,
  * nanoGPT's tokens; images varied for training. From honest files and from lying ones. */
-#include "data_files.h"
+#include "array_files.h"
 #include "image_files.h"
 
 #include "io/image.h"
 #include "train/data.h"
 
 #include <math.h>
-#include <zlib.h>
 
-/* ---- files ---- */
+/* ---- folders ---- */
 
 /* A folder of two classes: bright ones and dark ones, `n` of each. */
 static void write_classes(const char *root, int n, bool jpeg)
@@ -52,8 +51,6 @@ static void refused(gs_data_config config, gs_status expected, const char *words
     CHECK_MSG(strstr(error.text, words) != NULL, "'%s' is not in: %s", words, error.text);
     gs_data_close(data);
 }
-
-/* ---- folders ---- */
 
 static void check_classes(const char *root)
 {
@@ -257,19 +254,6 @@ static void test_fit(void)
 
 /* ---- arrays ---- */
 
-static size_t npy(uint8_t *to, const char *type, const char *shape, const void *data, size_t n)
-{
-    char header[128];
-    snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", type,
-             shape);
-    memcpy(to, "\x93NUMPY\1\0", 8);
-    to[8] = (uint8_t)strlen(header);
-    to[9] = 0;
-    memcpy(to + 10, header, strlen(header));
-    memcpy(to + 10 + strlen(header), data, n);
-    return 10 + strlen(header) + n;
-}
-
 static void test_npy(void)
 {
     uint8_t content[4096], x[10 * 4 * 4 * 2];
@@ -361,64 +345,6 @@ static void test_csv(void)
     data = open_it((gs_data_config){.name = in_folder("c.csv"), .valid = 0.5});
     CHECK(data && gs_data_get_info(data)->items[0] + gs_data_get_info(data)->items[1] == 2);
     gs_data_close(data);
-}
-
-/* ---- npz ---- */
-
-static size_t little(uint8_t *to, uint32_t x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        to[i] = (uint8_t)(x >> 8 * i);
-    return n;
-}
-
-/* A zip of stored members, as numpy.savez writes it. */
-typedef struct zip {
-    uint8_t bytes[8192], directory[1024];
-    size_t n, listed, members;
-} zip;
-
-static void zip_add(zip *z, const char *name, const uint8_t *content, size_t n)
-{
-    const uint32_t crc = (uint32_t)crc32(0, content, (uInt)n), at = (uint32_t)z->n;
-    uint8_t common[26], *to = z->directory + z->listed;
-    size_t k = little(common, 20, 2);
-    k += little(common + k, 0, 4); /* flags, stored */
-    k += little(common + k, 0x210000, 4);
-    k += little(common + k, crc, 4);
-    k += little(common + k, (uint32_t)n, 4);
-    k += little(common + k, (uint32_t)n, 4);
-    k += little(common + k, (uint32_t)strlen(name), 4); /* no extra field */
-    z->n += little(z->bytes + z->n, 0x04034B50, 4);
-    memcpy(z->bytes + z->n, common, k);
-    memcpy(z->bytes + z->n + k, name, strlen(name));
-    z->n += k + strlen(name);
-    memcpy(z->bytes + z->n, content, n);
-    z->n += n;
-    to += little(to, 0x02014B50, 4);
-    to += little(to, 20, 2);
-    memcpy(to, common, k);
-    memset(to + k, 0, 10);
-    to += k + 10;
-    to += little(to, at, 4);
-    memcpy(to, name, strlen(name));
-    z->listed = (size_t)(to - z->directory) + strlen(name);
-    z->members++;
-}
-
-static void zip_write(zip *z, const char *name)
-{
-    const uint32_t at = (uint32_t)z->n, members = (uint32_t)z->members;
-    memcpy(z->bytes + z->n, z->directory, z->listed);
-    z->n += z->listed;
-    z->n += little(z->bytes + z->n, 0x06054B50, 4);
-    z->n += little(z->bytes + z->n, 0, 4);
-    z->n += little(z->bytes + z->n, members, 2);
-    z->n += little(z->bytes + z->n, members, 2);
-    z->n += little(z->bytes + z->n, (uint32_t)z->listed, 4);
-    z->n += little(z->bytes + z->n, at, 4);
-    z->n += little(z->bytes + z->n, 0, 2);
-    write_file(name, z->bytes, z->n);
 }
 
 static void test_npz(void)

@@ -2,6 +2,7 @@
  * order is a function of the seed; no memory. */
 #include "data_files.h"
 #include "memory.h"
+#include "no_threads.h"
 
 #include "train/data.h"
 
@@ -391,6 +392,133 @@ static void test_memory(void)
     empty_folder();
 }
 
+/* Arrays that each need a block of their own, and images that are varied. */
+static void test_large_memory(void)
+{
+    write_tokens("x.bin", 30000, 0);
+    const gs_data_config configs[] = {
+        {.size = sizeof(gs_data_config), .name = in_folder("x.bin"), .time = 1024},
+        {.size = sizeof(gs_data_config), .name = "shapes"}};
+    for (size_t c = 0; c < GSI_COUNT(configs); c++) {
+        gs_data *data = opened(&configs[c]);
+        const gs_loader_config how = {
+            .size = sizeof how, .batch = 20, .micro = 200, .augment.flip = c == 1};
+        for (size_t k = 1; k < 100; k++) {
+            books b = {.fail_from = k};
+            const gs_alloc alloc = books_hook(&b);
+            gs_loader *loader;
+            gs_error error = {0};
+            const gs_status status = gs_loader_create(&loader, data, &how, &alloc, &error);
+            CHECK_MSG(status == (b.calls >= k ? GS_ENOMEM : GS_OK), "%zu, call %zu: %s", c, k,
+                      error.text);
+            gs_loader_free(loader);
+            CHECK(b.blocks == 0 && b.bytes == 0 && !b.wrong);
+            if (status == GS_OK)
+                break;
+            CHECK(k < 99);
+        }
+        gs_data_close(data);
+    }
+    /* slots that fill a block to its end: what is to vary images in needs the next */
+    gs_data *data = numbered(9);
+    for (size_t batch = 560; batch < 600; batch++) {
+        const gs_loader_config how = {.size = sizeof how, .batch = batch, .augment.flip = 1};
+        for (size_t k = 1; k < 100; k++) {
+            books b = {.fail_from = k};
+            const gs_alloc alloc = books_hook(&b);
+            gs_loader *loader;
+            const gs_status status = gs_loader_create(&loader, data, &how, &alloc, NULL);
+            CHECK(status == (b.calls >= k ? GS_ENOMEM : GS_OK));
+            gs_loader_free(loader);
+            CHECK(b.blocks == 0 && !b.wrong);
+            if (status == GS_OK)
+                break;
+        }
+    }
+    numbered(0);
+    empty_folder();
+}
+
+/* ---- what is refused ---- */
+
+static void check_refused(gs_data *data, gs_loader_config how, gs_status expected,
+                          const char *words)
+{
+    gs_loader *loader;
+    gs_error error = {0};
+    how.size = sizeof how;
+    const gs_status status = gs_loader_create(&loader, data, &how, NULL, &error);
+    CHECK_MSG(status == expected && !loader && strstr(error.text, words), "%s: %s",
+              gs_status_name(status), error.text);
+    gs_loader_free(loader);
+}
+
+static void test_refused(void)
+{
+    write_tokens("x.bin", 4001, 0);
+    gs_data *tokens_of = opened_path("x.bin"); /* 3x2 images are higher than wide, 2x3 are not */
+    gs_data *low = numbered(9);
+    idx(&file, 0x08, SHAPE(9, 3, 2), 0);
+    write_file("high-images", file.data, file.n);
+    gs_data *high = opened(&(gs_data_config){.size = sizeof(gs_data_config),
+                                             .name = in_folder("high-images"),
+                                             .labels = in_folder("train-labels-idx1-ubyte")});
+    static const gs_augment varied[] = {{.crop = 1}, {.flip = 1}, {.cutout = 1}, {.color = 0.5f}};
+    for (size_t i = 0; i < GSI_COUNT(varied); i++) {
+        check_refused(tokens_of, (gs_loader_config){.batch = 1, .augment = varied[i]}, GS_ERANGE,
+                      "tokens cannot be varied");
+        gs_loader *loader =
+            loader_of(low, &(gs_loader_config){
+                               .size = sizeof(gs_loader_config), .batch = 2, .augment = varied[i]});
+        const gs_batch *micro;
+        size_t n;
+        CHECK(gs_loader_next(&micro, &n, loader, NULL) == GS_OK && micro->n == 2);
+        gs_loader_free(loader);
+    }
+    gs_data *const images[] = {low, high};
+    for (size_t i = 0; i < 2; i++) {
+        check_refused(images[i], (gs_loader_config){.batch = 1, .augment.crop = 2}, GS_ERANGE,
+                      "cannot be moved by 2 pixels");
+        check_refused(images[i], (gs_loader_config){.batch = 1, .augment.cutout = 3}, GS_ERANGE,
+                      "have no square of 3 pixels");
+    }
+    check_refused(low, (gs_loader_config){.batch = 1, .augment.color = -0.5f}, GS_ERANGE,
+                  "colours vary by 0 to 1");
+    check_refused(low, (gs_loader_config){.batch = 1, .augment.color = 1.5f}, GS_ERANGE,
+                  "colours vary by 0 to 1");
+    /* sizes that overflow: of the items, of images, of tokens */
+    check_refused(low, (gs_loader_config){.batch = SIZE_MAX / 2, .micro = 3}, GS_ENOMEM, "memory");
+    check_refused(low, (gs_loader_config){.batch = SIZE_MAX / 4}, GS_ENOMEM, "memory");
+    check_refused(tokens_of, (gs_loader_config){.batch = SIZE_MAX / 4}, GS_ENOMEM, "memory");
+    if (no_threads(1))
+        check_refused(low, (gs_loader_config){.batch = 1}, GS_ETHREAD, "thread does not start");
+    else
+        test_skip_part("a loader without a thread", "threads start with stacks of any size");
+    no_threads(0);
+
+    const gs_loader_config how = {.size = sizeof how, .batch = 2000};
+    gs_loader *loader;
+    const gs_batch *micro;
+    size_t n;
+    CHECK(gs_loader_create(NULL, low, &how, NULL, NULL) == GS_ENULL);
+    CHECK(gs_loader_create(&loader, NULL, &how, NULL, NULL) == GS_ENULL);
+    CHECK(gs_loader_create(&loader, low, NULL, NULL, NULL) == GS_ENULL);
+    loader = loader_of(tokens_of, &how);
+    CHECK(gs_loader_next(&micro, &n, NULL, NULL) == GS_ENULL);
+    CHECK(gs_loader_next(NULL, &n, loader, NULL) == GS_ENULL);
+    CHECK(gs_loader_next(&micro, NULL, loader, NULL) == GS_ENULL);
+    CHECK(gs_loader_seek(NULL, 0, NULL) == GS_ENULL);
+    /* an error without a place for it */
+    CHECK(truncate(in_folder("x.bin"), 1100) == 0);
+    gs_loader_seek(loader, 0, NULL);
+    CHECK(gs_loader_next(&micro, &n, loader, NULL) == GS_EIO);
+    gs_loader_free(loader);
+    gs_data_close(tokens_of);
+    gs_data_close(high);
+    numbered(0);
+    empty_folder();
+}
+
 /* ---- all together: shapes, loader, a model for pixels, the step ---- */
 
 static void test_pixels(void)
@@ -447,4 +575,4 @@ static void test_pixels(void)
 TESTS({"permutation", test_permutation}, {"epochs", test_epochs},
       {"order choices", test_order_choices}, {"seek", test_seek}, {"read errors", test_read_errors},
       {"endless", test_endless}, {"threads", test_threads}, {"memory", test_memory},
-      {"pixels", test_pixels})
+      {"large memory", test_large_memory}, {"refused", test_refused}, {"pixels", test_pixels})
