@@ -1,14 +1,19 @@
 #!/bin/sh
 # Breaks the library, one line at a time, and expects the tests to notice.
 #
-#   [WHERE=FILES] [ONLY=PREFIX] tests/mutants/mutants.sh [COUNT [SEED]]
+#   [WHERE=FILES] [ONLY=PREFIX] [WORK=FOLDER] tests/mutants/mutants.sh [COUNT [SEED]]
 #   tests/mutants/mutants.sh --check [LIST...]      only whether every entry applies to the tree, in a second
 #
 # Every wrong of tests/mutants/mutants.txt, and COUNT more drawn by SEED from the mechanical ones
 # (mutants.awk), must be caught by a suite, or by a sanitizer in it. tests/mutants/mutants-equal.txt lists,
-# with reasons, those that change no result. ONLY takes those of the list whose files begin so, and with
-# ONLY=src/device builds no other suites than theirs. A mutant that does not compile, or compiles to the same
-# code, does not count.
+# with reasons, those that change no result. ONLY takes those of the list whose files begin so, and builds no
+# other suites than theirs. A mutant that does not compile, or compiles to the same code, does not count. With
+# WORK what was built and found out stays in FOLDER, and a run that was stopped goes on from there: survivors and
+# what is new are tried again, the rest is taken as it was, which is for the same sources.
+#
+# A suite that does not end has caught its mutant as well, but is counted apart. It has ten times the CPU seconds that
+# it takes by itself and ten more, and two minutes more by the clock for those that sleep: a busy machine catches
+# nothing.
 #
 # In both lists an entry is, in this order,
 #     # why
@@ -19,7 +24,7 @@
 count=${1:-40} seed=${2:-1}
 unset MAKEFLAGS
 where=${WHERE:-src/num/*.[ch] src/scaler/*.[ch] src/kernel/pass/ref.c src/kernel/pass/stats.c}
-flags='-O2 -g0 -w'
+flags='-O1 -g0 -w'
 
 # ---- one mutant: mutants.sh --one WORK NUMBER ----
 
@@ -43,6 +48,12 @@ optim='test_optim test_optim_loop test_optim_rules test_optim_state test_parity 
 device='test_device test_device_cuda test_device_opencl'
 engine='test_chunks test_grads test_tape test_ops test_recompute test_train'
 train='test_train test_chunks test_train_bad test_ranks'
+io='test_io test_io_corners test_io_limits test_io_text test_io_faults'
+json='test_json test_json_read test_tokenizer test_tokenizer_corners'
+data='test_data test_images test_loader'
+logs='test_log test_io_text test_io_faults'
+saves='test_checkpoint test_saver test_train_bad test_io_faults'
+cli='test_cli suite_train suite_cli suite_report'
 scaler=$(ls tests/unit/test_scaler*.c | sed 's|.*/\(.*\)\.c|\1|')
 relevant()
 {
@@ -53,26 +64,71 @@ relevant()
     src/kernel/rows* | src/kernel/simd/math.h | src/kernel/simd/tally.h) echo "$rows $gemm" ;;
     src/kernel/*) echo "$kernel" ;;
     src/optim/*) echo "$optim" ;;
-    src/scaler/*) grep _scaler "$work/times" | sort -n | cut -d' ' -f2 ;;
+    src/scaler/*) sort -n "$work/times" | sed -n 's/.* \(test_scaler\)/\1/p' ;;
     src/device/* | Makefile) echo "$device" ;;
+    src/engine/op_quantize* | src/engine/ranges*) echo "test_quantize $engine" ;;
     src/engine/*) echo "$engine" ;;
+    src/io/bpe/* | src/io/json*) echo "$json" ;;
+    src/io/image*) echo "$data" ;;
+    src/io/*) echo "$io $data $saves" ;;
+    src/train/data* | src/train/loader*) echo "$data" ;;
+    src/train/log*) echo "$logs" ;;
+    src/train/checkpoint* | src/train/saver*) echo "$saves" ;;
     src/train/*) echo "$train" ;;
+    cli/*) echo "$cli" ;;
     esac
+}
+suites() # PREFIX or nothing: all that speak for files that begin so
+{
+    case $1 in
+    '') echo "$base $num $kernel $gemm $rows $optim $scaler $device $engine $train $io $json $data $logs $saves $cli test_quantize" ;;
+    src/scaler*) echo "$scaler" ;;
+    *) for file in $1 $(ls -d "$1"*/* "$1"* 2>/dev/null); do relevant "$file"; done ;;
+    esac | tr ' ' '\n' | sort -u
+}
+# What make builds for a suite: a test program, or for a script the program that it runs.
+target() # build directory, suite
+{
+    case $2 in suite_*) echo "$1/gradscale" ;; *) echo "$1/tests/$2" ;; esac
+}
+# Builds it of the objects of the library that it needs, and no others: most of a mutant's time is compiling.
+make_suite() # tree, build directory, suite, make's arguments
+{
+    in=$1 what=$(target "$2" "$3") link=$(sed "s|^build/|$2/|" "$work/needs.$3" | tr '\n' ' ')
+    shift 3
+    make -C "$in" -s "$what" LINK="$link" "$@"
+}
+run() # seconds, build directory, suite, make's arguments
+{
+    limit=$1 dir=$2 suite=$3
+    shift 3
+    case $suite in
+    suite_*) set -- BUILD="$dir" CC=gcc MAKE=make "$@" sh "tests/cli/$suite.sh" "$dir/gradscale" ;;
+    *) set -- BUILD="$dir" "$@" "$dir/tests/$suite" ;;
+    esac
+    timeout -k 1 "$limit" env "$@"
 }
 
 # Builds and runs the relevant suites in a variant until one fails: its name in `caught`. False if
-# it does not compile.
-try() # build directory, make's arguments
+# it does not compile. (What was compiled is known from the tree that was built whole: no .d is written.)
+try() # the right tree, build directory, how much slower it is, make's arguments
 {
-    dir=$1
-    shift
+    right=$1 dir=$2 times=$3
+    shift 3
     for suite in $suites; do
         own=$(sed -n "s/ $suite\$//p" "$work/times")
-        make -C "$tree" -s "$dir/tests/$suite" CFLAGS="$flags" "$@" || return 1
-        if ! (cd "$tree" && env BUILD="$dir" "$@" timeout -k 1 $((10 + own * 10 / 1000)) "$dir/tests/$suite"); then
-            caught=$suite
-            return 0
-        fi
+        seconds=$(((10 + own * 10 / 1000) * times))
+        make_suite "$tree" "$dir" "$suite" CFLAGS="$flags -MF /dev/null" "$@" || return 1
+        what=$(target "$dir" "$suite")
+        [ ! "$tree/$what" -ef "$right/$what" ] || continue # not made anew: it has nothing of the file in it
+        (cd "$tree" && ulimit -t $seconds && run $((seconds + 120)) "$dir" "$suite" "$@")
+        case $? in
+        0) continue ;;
+        124 | 137 | 152) how=endless ;; # by the clock, or by its CPU time
+        *) how=caught ;;
+        esac
+        caught=$suite
+        return 0
     done
 }
 
@@ -92,36 +148,81 @@ absent()
 
 verdict()
 {
-    printf '%s\n' "$1" >"$work/verdict.$n"
+    printf '%s\n' "$1" >"$work/verdict.$id"
     printf '%-9s %s%s: %s%s\n' "$1" "$file" "${line:+:$line}" "$(trim "$to")" "${2:+  ($2)}"
+}
+
+# The same with sanitizers, which only those need that have survived so far: built by the first of them.
+sanitized()
+{
+    {
+        flock 9
+        [ -e "$work/sanitized" ] || sources "$work/sanitized"
+        for s in $suites; do
+            make_suite "$work/sanitized" "$1" "$s" -j"$(nproc)" CFLAGS="$flags" SAN=address,undefined || return 1
+        done
+        cp -al "$work/sanitized/$1" "$tree"
+    } 9>"$work/lock"
+    touch "$tree/$file" # later than all that was built of the right one
 }
 
 one()
 {
-    work=$1 n=$2
-    { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$n"
+    work=$1 id=$2
+    { read -r file; read -r line; IFS= read -r from; IFS= read -r to; } <"$work/job.$id"
     export from to line
-    tree=$work/tree.$n
+    tree=$work/tree.$id
     suites=$(relevant "$file") caught=
-    cp -a "$work/tree" "$tree"
+    # Links, for whatever is made anew is another file; but for those that nvcc writes over. It is for the kernels
+    # of devices alone: others have their text in the library as well, where no suite of theirs looks.
+    rm -rf "$tree"
+    cp -al "$work/tree" "$tree"
+    rm -rf "$tree/build/device" "$tree/$file"
+    cp -a "$work/tree/build/device" "$tree/build"
+    case $file in src/device/* | Makefile) set -- ;; *) set -- NVCC= ;; esac
     if ! awk "$replace" "$work/tree/$file" >"$tree/$file"; then
         verdict ROTTEN "the text does not occur once"
     elif absent "$file"; then
         verdict same "not on this CPU"
-    elif ! try build >/dev/null 2>&1; then
+    elif ! try "$work/tree" build 1 "$@" >/dev/null 2>&1; then
         verdict invalid
     elif [ -n "$caught" ]; then
-        verdict caught "$caught"
-    elif cat "$tree"/build/*.a | cmp -s - "$work/archives"; then
+        verdict $how "$caught"
+    elif same "$@" >/dev/null 2>&1; then
         verdict same
     elif grep -qxF "$file	$(trim "$from")	$(trim "$to")" "$work/equal"; then
         verdict equal
-    elif try build-address-undefined SAN=address,undefined >/dev/null 2>&1 && [ -n "$caught" ]; then
-        verdict caught "$caught, sanitized"
+    elif sanitized build-address-undefined >"$work/log.$id" 2>&1 &&
+        try "$work/sanitized" build-address-undefined 3 "$@" SAN=address,undefined >/dev/null 2>&1 &&
+        [ -n "$caught" ]; then
+        verdict $how "$caught, sanitized"
     else
         verdict SURVIVED "was: $(trim "$from")"
     fi
     rm -rf "$tree"
+}
+
+# What a mutant must change: an object that a suite has, or one of those that none of its suites has. With NVCC= not
+# the device's text, which has some sources in it as they are written.
+same() # make's arguments
+{
+    case $file in
+    cli/*.c) cmp -s "$tree/build/obj/${file%.c}.o" "$work/tree/build/obj/${file%.c}.o"; return ;;
+    cli/*) return 1 ;;
+    esac
+    for object in $(for s in $suites; do cat "$work/needs.$s"; done | sort -u); do
+        [ "$tree/$object" -ef "$work/tree/$object" ] || cmp -s "$tree/$object" "$work/tree/$object" || return 1
+    done
+    parts="build/libgradscale.a build/libgradscale_train.a"
+    [ -n "$1" ] || parts="$parts build/libgradscale_device.a"
+    make -C "$tree" -s $parts CFLAGS="$flags -MF /dev/null" "$@" || return 1
+    for part in $parts; do cmp "$tree/$part" "$work/tree/$part" || return 1; done
+}
+
+sources() # folder
+{
+    mkdir -p "$1"
+    cp -au Makefile README.md doc include src cli scripts tests "$1"
 }
 
 if [ "$1" = --one ]; then
@@ -170,8 +271,8 @@ fi
 
 # ---- all of them ----
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=${WORK:-$(mktemp -d)}
+[ -n "$WORK" ] || trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 entries='
@@ -180,43 +281,43 @@ entries='
 /^\+ / { print file "\t" from "\t" substr($0, 3) }'
 
 # The tree as it is, built; suites timed.
-mkdir "$work/tree"
-cp -a Makefile include src cli scripts tests "$work/tree"
-programs() # build directory
-{
-    case $ONLY in
-    src/device* | Makefile) printf '%s\n' $device ;;
-    *) printf '%s\n' $base $num $kernel $gemm $rows $optim $scaler $device $engine $train ;;
-    esac | sort -u | sed "s|^|$1/tests/|"
-}
-build() # build directory, make's arguments
-{
-    dir=$1
-    shift
-    make -C "$work/tree" -s -j"$(nproc)" $(programs "$dir") CFLAGS="$flags" "$@" >"$work/log" 2>&1 ||
-        { cat "$work/log"; exit 1; }
-}
-build build
-build build-address-undefined SAN=address,undefined
-cat "$work"/tree/build/*.a >"$work/archives"
-for suite in $(programs build); do
+sources "$work/tree"
+touch "$work/times"
+wanted=$({
+    suites "$ONLY"
+    [ "$count" -eq 0 ] || for file in $(ls -d $where 2>/dev/null); do suites "$file"; done
+} | sort -u)
+make -C "$work/tree" -s -j"$(nproc)" $(for s in $wanted; do target build "$s"; done | sort -u) CFLAGS="$flags" \
+    >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+# The linker tells what it takes of an archive; by their paths, if it is a thin one.
+rm -f "$work/thin.a"
+(cd "$work/tree" && ar rcsT ../thin.a $(find build/obj/src build/obj/device -name '*.o'))
+for suite in $wanted; do
+    [ ! -e "$work/needs.$suite" ] || continue
+    rm "$work/tree/$(target build "$suite")"
+    make -C "$work/tree" -s "$(target build "$suite")" CFLAGS="$flags" LINK=../thin.a LDFLAGS=-Wl,-t \
+        >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    sed -n 's|.*/tree/\(build/obj/.*\.o\)$|\1|p' "$work/log" >"$work/needs.$suite"
     start=$(date +%s%N)
-    (cd "$work/tree" && BUILD=build "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-    echo "$((($(date +%s%N) - start) / 1000000)) $(basename "$suite")" # ms
-done >"$work/times"
+    (cd "$work/tree" && run 600 build "$suite") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "$((($(date +%s%N) - start) / 1000000)) $suite" >>"$work/times" # ms
+done
+built() { (cd "$work/tree" && find . -type f | sort | xargs cksum) }
+built >"$work/built"
 
-n=0
 job() # file, line or nothing, from, to
 {
-    n=$((n + 1))
-    printf '%s\n' "$@" >"$work/job.$n"
+    id=$(printf '%s\n' "$@" | cksum | tr ' ' -)
+    printf '%s\n' "$@" >"$work/job.$id"
+    echo "$id"
 }
 tab=$(printf '\t')
 awk "$entries" tests/mutants/mutants-equal.txt >"$work/equal"
-awk "$entries" tests/mutants/mutants.txt | awk -v only="$ONLY" 'index($0, only) == 1 || only == "src/device" && /^Makefile/' >"$work/listed"
+awk "$entries" tests/mutants/mutants.txt |
+    awk -v only="$ONLY" 'index($0, only) == 1 || only == "src/device" && /^Makefile/' >"$work/listed"
 while IFS=$tab read -r file from to; do
     job "$file" "" "$from" "$to"
-done <"$work/listed"
+done <"$work/listed" >"$work/jobs"
 
 # A sample without repetition: the least by a hash of the seed and the number.
 awk -f tests/mutants/mutants.awk $(ls -d $where 2>/dev/null) |
@@ -226,14 +327,20 @@ awk -f tests/mutants/mutants.awk $(ls -d $where 2>/dev/null) |
     sort -n | head -n "$count" | cut -f2- >"$work/sample"
 while IFS=$tab read -r file line to; do
     job "$file" "$line" "$(sed -n "${line}p" "$file")" "$to"
-done <"$work/sample"
+done <"$work/sample" >>"$work/jobs"
 
-seq "$n" | xargs -P "$(nproc)" -n 1 sh "$0" --one "$work"
+sort -u -o "$work/jobs" "$work/jobs"
+while read -r id; do
+    grep -qsx 'caught\|endless\|same\|invalid' "$work/verdict.$id" || echo "$id"
+done <"$work/jobs" | shuf --random-source="$work/jobs" | xargs -P "$(nproc)" -n 1 sh "$0" --one "$work"
 
-cat "$work"/verdict.* | sort | uniq -c | awk '{ of[$2] = $1 }
+built | cmp -s - "$work/built" || { echo "the tree that all mutants share has changed"; exit 1; }
+sed "s|^|$work/verdict.|" "$work/jobs" | xargs cat | sort | uniq -c | awk '{ of[$2] = $1 }
 END {
-    printf "%d caught, %d of equal results, %d of the same code, %d that do not compile\n",
-        of["caught"], of["equal"], of["same"], of["invalid"]
-    printf "%d survived, %d rotten\n", of["SURVIVED"], of["ROTTEN"]
-    exit of["SURVIVED"] + of["ROTTEN"] > 0 || of["caught"] == 0
+    caught = of["caught"] + of["endless"]
+    printf "%d caught, %d of these by a suite that did not end\n", caught, of["endless"]
+    printf "%d of equal results, %d of the same code, %d that do not compile\n", of["equal"], of["same"], of["invalid"]
+    printf "%d survived, %d rotten: %.1f%% caught\n", of["SURVIVED"], of["ROTTEN"],
+        100 * caught / (caught + of["SURVIVED"] + of["ROTTEN"] + !caught)
+    exit of["SURVIVED"] + of["ROTTEN"] > 0 || caught == 0
 }'

@@ -252,6 +252,8 @@ static void test_safetensors_lies(void)
 {
     accepted(safetensors(&file, ONE("F32", "[2]", "0", "8"), 8));
     REFUSED(safetensors(&file, ONE("F32", "[2]", "0", "8"), 7), GS_EFORMAT, "7 bytes of data");
+    safetensors(&file, "{}", 0)->data[0] += 1;
+    REFUSED(&file, GS_EFORMAT, "ends within its header");
     REFUSED(safetensors(&file, ONE("F32", "[2]", "0", "8"), 9), GS_EFORMAT, "belong to no tensor");
     REFUSED(safetensors(&file, ONE("F32", "[2]", "0", "4"), 8), GS_EFORMAT, "ask for 8");
     REFUSED(safetensors(&file, ONE("F32", "[2]", "8", "0"), 8), GS_EFORMAT, "at 8 to 0");

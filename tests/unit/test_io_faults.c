@@ -3,7 +3,8 @@
  *
  *  (1) an error comes with an error message, and its memory and descriptors are given back;
  *  (2) signals (EINTR) and short counts change nothing;
- *  (3) a writer that fails leaves the file that was there as it was. */
+ *  (3) a writer that fails leaves the file that was there as it was;
+ *  (4) of a file that is written whole or not at all, no failed write, fsync or rename goes untold. */
 #include "faults.h"
 
 #include "gradscale/checkpoint.h"
@@ -441,6 +442,9 @@ static bool attempt(const scenario *s, books *b, const char *how, bool harmless)
     CHECK_MSG(status == GS_OK || error.text[0], "%s, %s: status %d without a message", s->name, how,
               (int)status);
     CHECK_MSG(!harmless || status == GS_OK, "%s, %s: %s", s->name, how, error.text);
+    const bool writes = call == FAULT_WRITE || call == FAULT_SYNC || call == FAULT_RENAME;
+    CHECK_MSG(!(s->kept && writes && struck) || harmless || status != GS_OK, "%s, %s: untold",
+              s->name, how);
     CHECK_MSG(b->blocks == 0 && !b->wrong, "%s, %s: %zu blocks left", s->name, how, b->blocks);
     CHECK_MSG(descriptors() == open_before, "%s, %s: a descriptor is left", s->name, how);
     if (s->kept && status != GS_OK) {
@@ -544,5 +548,32 @@ static void test_system_calls(void)
     empty_folder();
 }
 
+/* A file takes its place when it is on the disk, and counts when its name is. */
+static void test_order(void)
+{
+    static const struct {
+        fault_call call;
+        unsigned at; /* the first fsync is the file's, the second its folder's */
+        const char *left;
+    } cases[] = {{FAULT_WRITE, 1, "old text\n"},
+                 {FAULT_SYNC, 1, "old text\n"},
+                 {FAULT_RENAME, 1, "old text\n"},
+                 {FAULT_SYNC, 2, "new text\n"}};
+    for (size_t i = 0; i < GSI_COUNT(cases); i++) {
+        char text[32] = "";
+        gs_error error = {0};
+        write_text("ordered", "old text\n");
+        const char *path = in_folder("ordered");
+        fault_plan(cases[i].call, cases[i].at, EIO);
+        const gs_status status = replace(path, NULL, &error);
+        const bool struck = fault_struck();
+        fault_plan(FAULT_NONE, 0, 0);
+        CHECK_MSG(struck && status == GS_EIO, "case %zu: %s", i, error.text);
+        slurp(text, sizeof text - 1, path);
+        CHECK_MSG(strcmp(text, cases[i].left) == 0, "case %zu leaves %s", i, text);
+    }
+    empty_folder();
+}
+
 TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
-      {"system_calls", test_system_calls})
+      {"system_calls", test_system_calls}, {"order", test_order})

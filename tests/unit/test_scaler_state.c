@@ -2,7 +2,7 @@
 #include "scaler_params.h"
 #include "test.h"
 
-#include "gradscale/scaler.h"
+#include "scaler/scaler.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -164,10 +164,20 @@ static void test_damage(void)
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
           strcmp(error.text, "the state has a negative counter or scale") == 0);
     bad = s;
-    bad.event.phase = 200;
-    gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
-    CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
-          strcmp(error.text, "the state has a rule or phase that does not exist") == 0);
+    for (int i = 0; i < 6; i++) { /* the first number of each that has no meaning */
+        bad = s;
+        bad.rules.on_overflow = i == 0 ? GS_ON_ATTRIBUTE + 1 : s.rules.on_overflow;
+        bad.rules.probe = i == 1 ? 2 : s.rules.probe;
+        bad.streak.nan_only = i == 2 ? 2 : s.streak.nan_only;
+        bad.streak.reason = i == 3 ? GS_REASON_COUNT : s.streak.reason;
+        bad.probing = i == 4 ? GSI_PROBES : s.probing;
+        bad.event.phase = i == 5 ? GSI_PHASES : s.event.phase;
+        gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
+        CHECK_MSG(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
+                      strcmp(error.text, "the state has a rule or phase that does not exist") == 0,
+                  "%d: %s", i, error.text);
+    }
+    bad = s;
     bad.event.phase = 1;
     gs_scaler_save(bytes, sizeof bytes, &n, &bad, NULL);
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_ERANGE &&
