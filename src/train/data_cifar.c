@@ -61,6 +61,9 @@ static gs_status add_file(gsi_images *m, gs_split split, const family *f, const 
         if (status != GS_OK)
             break;
         y[*n] = record[f->labels - 1];
+        if (y[*n] >= f->classes)
+            status = gsi_file_fail(&file, error, GS_ERANGE, "has a class %u, and there are %zu",
+                                   y[*n], f->classes);
         for (size_t c = 0; c < CHANNELS; c++)
             for (size_t p = 0; p < SIDE * SIDE; p++)
                 x[*n * PIXELS + p * CHANNELS + c] = record[f->labels + c * SIDE * SIDE + p];

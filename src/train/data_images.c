@@ -209,11 +209,8 @@ gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *
                         x->shape[0]);
     if (!info->labels && !data->like && most < 1)
         return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", y->path);
-    if (!info->labels)
+    if (!info->labels) /* else those that have names know that each label has one */
         info->classes = (size_t)most + 1;
-    else if (most >= (double)info->classes)
-        return gsi_fail(error, GS_ERANGE, "%s: has a class %g, and names for %zu", y->path, most,
-                        info->classes);
     if (valid) {
         info->items[GS_SPLIT_TRAIN] = x->shape[0];
         info->items[GS_SPLIT_VALID] = m->x[GS_SPLIT_VALID].shape[0];
