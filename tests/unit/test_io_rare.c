@@ -196,8 +196,14 @@ static void test_folders(void)
     CHECK(paths.n == GSI_FOLDER_FILES && !paths.list);
     paths.n = 0;
     CHECK(gsi_paths_walk(&paths, "", &error) == GS_EIO);
-    CHECK(gsi_paths_walk(&paths, folder, &error) == GS_OK && paths.n == 2);
-    gsi_paths_free(&paths);
+    write_text("empty", "");
+    CHECK(symlink("nowhere", in_folder("link")) == 0 && mkfifo(in_folder("pipe"), 0600) == 0);
+    for (int all = 0; all < 2; all++) { /* an empty file and the link are told, the pipe is none */
+        paths.all = all;
+        CHECK_MSG(gsi_paths_walk(&paths, folder, &error) == GS_OK && paths.n == (all ? 4 : 2),
+                  "%zu", paths.n);
+        gsi_paths_free(&paths);
+    }
     CHECK(heap.bytes == 0);
     empty_folder();
 }

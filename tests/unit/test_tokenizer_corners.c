@@ -312,6 +312,30 @@ static void test_twins(void)
     }
 }
 
+/* A part that no merge makes is told as the file writes it, and cut. */
+static void test_parts_that_nothing_makes(void)
+{
+    static const struct {
+        const char *letter, *wrong;
+        size_t n;
+    } parts[] = {{"x", "merge 1 is of xxx, which no merge makes", 3},
+                 {"\xC4\xA0", "merge 1 is of \xC4\xA0\xC4\xA0, which no merge makes", 2},
+                 {"x", "xxx..., which no merge makes", 500},
+                 {"\xC4\xA0", "\xC4\xA0..., which no merge makes", 500}};
+    page p = {0};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        for (int left = 0; left < 2; left++) {
+            put(&p, HEAD MODEL "\"a\":0,\"");
+            put_times(&p, parts[i].n, parts[i].letter);
+            put(&p, "\":1,\"%s", left ? "" : "a");
+            put_times(&p, parts[i].n, parts[i].letter);
+            put(&p, "%s\":2" MERGES "[\"%s", left ? "a" : "", left ? "" : "a\",\"");
+            put_times(&p, parts[i].n, parts[i].letter);
+            put(&p, "%s\"]" END, left ? "\",\"a" : "");
+            check_page(&p, GS_ENAME, parts[i].wrong);
+        }
+}
+
 /* Many of them, in one table. */
 static void test_many_twins(void)
 {
@@ -575,6 +599,6 @@ static void test_no_memory(void)
 TESTS({"token_length", test_token_length}, {"counts", test_counts}, {"sizes", test_sizes},
       {"pairs_of_files", test_pairs_of_files}, {"added_order", test_added_order},
       {"added_backwards", test_added_backwards}, {"twins", test_twins},
-      {"many_twins", test_many_twins}, {"word_lengths", test_word_lengths},
-      {"many_words", test_many_words}, {"train_config", test_train_config},
-      {"no_memory", test_no_memory})
+      {"many_twins", test_many_twins}, {"parts_that_nothing_makes", test_parts_that_nothing_makes},
+      {"word_lengths", test_word_lengths}, {"many_words", test_many_words},
+      {"train_config", test_train_config}, {"no_memory", test_no_memory})
