@@ -149,6 +149,7 @@ typedef struct bench {
     gs_model *model;
     gs_trainer *trainer;
     gs_status status; /* of the first call that failed */
+    gs_error error;   /* of a call that does not leave it in the context */
 } bench;
 
 static bench bench_new(const job *j, mirror *net, books *b)
@@ -198,7 +199,7 @@ static bench run(const job *j, mirror *net, books *b)
     for (int i = 0; s.status == GS_OK && i < (j->crowd ? 1 : 2); i++)
         s.status = step(&s, NULL);
     if (s.status == GS_OK && j->load)
-        s.status = gs_trainer_load_weights(s.trainer, temporary(), NULL);
+        s.status = gs_trainer_load_weights(s.trainer, temporary(), &s.error);
     if (s.status == GS_OK)
         s.status = gs_trainer_sync(s.trainer);
     if (s.status == GS_OK)
@@ -246,7 +247,7 @@ static void test_network(void)
             for (bool more = true; more && !test_failures; k++) {
                 mirror net = {.rank = rank, .size = 3, .fail_at = k, .silent = k % 2};
                 bench s = run(&jobs[j], &net, NULL);
-                const char *text = gs_context_error(s.ctx)->text;
+                const char *text = (s.error.status ? &s.error : gs_context_error(s.ctx))->text;
                 more = net.calls >= k;
                 CHECK_MSG(s.status == (more ? GS_ERANK : GS_OK), "job %d, call %zu: %s", j, k,
                           text);
