@@ -15,8 +15,8 @@ typedef struct header {
     size_t size; /* as asked of the hook */
 } header;
 
-/* Asks for huge pages where a block has room for them: weights that are read once per token or step
- * cost a miss of the TLB every 4 KB otherwise. Where the kernel has none the block does as it is. */
+/* Asks for huge pages where a block has room for them: weights that are read once per token or
+ * step cost a miss of the TLB every 4 KB otherwise. Without them the block does as it is. */
 static void ask_huge_pages(void *block, size_t size)
 {
 #if defined(MADV_HUGEPAGE)

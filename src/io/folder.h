@@ -19,9 +19,9 @@ typedef struct gsi_paths {
     size_t n, room;
 } gsi_paths;
 
-/* Adds the regular files below `folder`, sorted by their bytes, unless they are empty. Names that begin
- * with a dot are passed over, and links to folders, so that no file comes twice. More folders in
- * each other, or more files, than above are refused. */
+/* Adds the regular files below `folder`, sorted by their bytes, unless they are empty. Names that
+ * begin with a dot are passed over, and links to folders, so that no file comes twice. More folders
+ * in each other, or more files, than above are refused. */
 gs_status gsi_paths_walk(gsi_paths *paths, const char *folder, gs_error *error);
 void gsi_paths_free(gsi_paths *paths);
 

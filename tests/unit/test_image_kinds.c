@@ -1,5 +1,5 @@
-/* Kinds of images that folders of people hold, and those that are no images or no masks: what a file
- * says of itself is believed where it can be shown, and refused by name where it cannot. */
+/* Kinds of images that folders of people hold, and those that are no images or no masks: what a
+ * file says of itself is believed where it can be shown, and refused by name where it cannot. */
 #include "data_files.h"
 #include "image_files.h"
 
@@ -28,7 +28,7 @@ static void big(uint8_t to[4], unsigned x)
         to[i] = (uint8_t)(x >> (24 - 8 * i));
 }
 
-/* The limit that is passed is named, by the size that the file announces: it is not called damaged. */
+/* The limit that is passed is named, by the size that the file announces: it is not damaged. */
 static void test_sizes(void)
 {
     static const struct {
@@ -223,7 +223,7 @@ static void write_masks(uint8_t value)
     }
 }
 
-/* Black and white masks have the values 0 and 255, which counts for none: nothing would be learnt. */
+/* Black and white masks have 0 and 255, which counts for none: nothing would be learnt. */
 static void test_one_class(void)
 {
     write_masks(255);

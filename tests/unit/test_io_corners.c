@@ -222,7 +222,7 @@ static void test_directories_that_lie(void)
 }
 
 /* Deflate by hand, in stored blocks: one with all bytes, which is one piece of what is read at a
- * time, then an empty one that ends it. Then with bytes behind the end, then with bytes too many. */
+ * time, then an empty one that ends it. Then with bytes behind the end, and with bytes too many. */
 static void test_ends_of_members(void)
 {
     enum { PIECE = 1 << 16, ALL = PIECE - 5, COUNT = (ALL - 128) / 4 };

@@ -4,7 +4,8 @@
  *  (1) an error comes with an error message, and its memory and descriptors are given back;
  *  (2) signals (EINTR) and short counts change nothing;
  *  (3) a writer that fails leaves the file that was there as it was;
- *  (4) of a file that is written whole or not at all, no failed write, fsync or rename goes untold. */
+ *  (4) of a file that is written whole or not at all, no failed write, fsync or rename goes untold.
+ */
 #include "faults.h"
 
 #include "gradscale/checkpoint.h"

@@ -11,8 +11,8 @@
 #define PREFETCH_A 1
 #define IN_PLACE   0
 #define CPU        GS_CPU_AVX512BF16
-/* Panels are half as large as avx512.c's, and the same numbers of them serve: on Zen 4, with 1 MB of
- * L2, 36 or 76 panels, tiles of 152 panels or 48 strips, chunks of 2 or 6 blocks are within 1%. */
+/* Panels are half as large as avx512.c's, and as many of them serve: on Zen 4, with 1 MB of L2, 36
+ * or 76 panels, tiles of 152 panels or 48 strips, chunks of 2 or 6 blocks are within 1%. */
 #define L2_PANELS   54
 #define TILE_PANELS 76
 #define TILE_STRIPS 24

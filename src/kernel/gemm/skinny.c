@@ -72,8 +72,9 @@ void gsi_skinny_nt(const gsi_job *r)
 }
 
 /* A few rows of b at a time, more of a narrow b, all columns of the tile, so that memory is read in
- * long runs; every panel of a is multiplied by them before they leave L2. Sums lie [panels][whole][mr][nr], those of
- * the last columns behind them; in another such array those of a block, until it ends. */
+ * long runs; every panel of a is multiplied by them before they leave L2. Sums lie
+ * [panels][whole][mr][nr], those of the last columns behind them; in another such array those of a
+ * block, until it ends. */
 void gsi_skinny_nn(const gsi_job *r)
 {
     enum { LEAST = 8, ELEMENTS = 4096 };
