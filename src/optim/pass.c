@@ -2,7 +2,8 @@
  *
  * Where weights and moments are f32, the kernel works on them in place, a chunk at a time. Where
  * they are not, a block of them is brought to f32 on the stack, stepped there and rounded back: a
- * block stays in the first cache, so the pass is as fused as the other. */
+ * block stays in the first cache, so the pass is as fused as the other. Adam has a kernel for f32
+ * weights with half moments, which rounds them in registers. */
 #include "kernel/fpenv.h"
 #include "optim/optim.h"
 
@@ -116,7 +117,9 @@ static void copy_f32(const gs_optim *o, gsi_span at)
         o->ctx->kernels.pass.convert[GS_F32][w->dtype](to, from, at.count, false);
 }
 
-static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_kernel_fn *kernel)
+/* in_place: the kernel takes moments as they are stored, of any type. */
+static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_kernel_fn *kernel,
+                            bool in_place)
 {
     const gs_optim *o = u->optim;
     const gs_weight *w = &o->weights[at.t];
@@ -125,15 +128,15 @@ static gsi_result run_block(const gsi_update *u, gsi_span at, int writes, gsi_ke
     gsi_slice s = {.weight = direct ? (float *)w->data + at.first : weight,
                    .copy = half ? (uint16_t *)w->copy + at.first : NULL,
                    .copy_type = w->copy_dtype,
-                   .m = load_moment(u, m, at, 0),
-                   .v = load_moment(u, v, at, 1),
+                   .m = in_place ? NULL : load_moment(u, m, at, 0),
+                   .v = in_place ? NULL : load_moment(u, v, at, 1),
                    .grad = gsi_tensor_at(&o->grads[at.t], at.first),
                    .stream = u->stream};
     if (!direct)
         load_weights(u, weight, at);
     gsi_result r = {0};
     kernel(u, &s, at, &r);
-    if (writes & GSI_MOMENTS) {
+    if (!in_place && writes & GSI_MOMENTS) {
         r.moments[0] = save_moment(u, m, at, 0);
         r.moments[1] = save_moment(u, v, at, 1);
     }
@@ -163,21 +166,25 @@ static gsi_result rest_block(const gsi_update *u, gsi_span at, int writes)
     return r;
 }
 
+static gsi_kernel_fn adam_kernel;
+
 void gsi_run_chunk(void *update, size_t chunk, int writes, gsi_kernel_fn *kernel)
 {
     gsi_update *u = update;
     const gs_optim *o = u->optim;
     const gsi_span all = gsi_cut_span(&o->cut, chunk);
-    const bool direct = o->weights[all.t].dtype == GS_F32 && o->config.moments == GS_F32;
-    const size_t step = direct ? all.count : BLOCK;
+    const bool f32 = o->weights[all.t].dtype == GS_F32, has_grad = gsi_has_grad(o, all.t);
+    const size_t step = f32 && o->config.moments == GS_F32 ? all.count : BLOCK;
+    const bool half = f32 && has_grad && kernel == adam_kernel && gsi_is_half(o->config.moments);
+    const size_t whole = half ? all.count - all.count % GSI_RANDOM_GROUP : 0; /* in place */
     gsi_result sum = {0};
 
     const uint64_t env = gsi_fpenv_enter_flush();
-    for (size_t i = 0; i < all.count; i += step) {
-        const size_t left = all.count - i;
-        const gsi_span at = {all.t, all.first + i, left < step ? left : step};
+    for (size_t i = 0, count; i < all.count; i += count) {
+        count = i < whole ? whole : gsi_min_size(all.count - i, step);
+        const gsi_span at = {all.t, all.first + i, count};
         const gsi_result r =
-            gsi_has_grad(o, all.t) ? run_block(u, at, writes, kernel) : rest_block(u, at, writes);
+            has_grad ? run_block(u, at, writes, kernel, i < whole) : rest_block(u, at, writes);
         add_result(&sum, &r);
     }
     gsi_fpenv_leave(env);
@@ -274,7 +281,23 @@ static void adam_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gs
         set.retain = gsi_setting(1 - lr * own->decay);
     else
         set.l2 = gsi_setting(own->decay);
-    r->top = u->optim->ctx->kernels.optim.adam[u->optim->grads[at.t].dtype](s, at.count, &set);
+    const gs_dtype grad = u->optim->grads[at.t].dtype;
+    const gs_tensor *moment[2] = {gsi_slot_of(u->optim, at.t, GS_SLOT_M),
+                                  gsi_slot_of(u->optim, at.t, GS_SLOT_V)};
+    const gsi_optim_kernels *k = &u->optim->ctx->kernels.optim;
+    if (moment[0]->dtype == GS_F32 || s->m) {
+        r->top = k->adam[grad](s, at.count, &set);
+        return;
+    }
+    gsi_half_moments h = {.first = at.first};
+    for (unsigned i = 0; i < 2; i++) {
+        h.at[i] = gsi_tensor_at(moment[i], at.first);
+        h.load[i] = u->load[i];
+        h.save[i] = u->save[i];
+        h.key[i] = key_of(u, at.t, i ? ROUND_V : ROUND_M);
+    }
+    r->top = k->adam_half[grad][moment[0]->dtype](s, &h, at.count, &set);
+    memcpy(r->moments, h.top, sizeof h.top);
 }
 
 static void adam_chunk(void *u, size_t i)

@@ -38,8 +38,9 @@ static void fill_any(void *data, size_t n, gs_dtype type, int kind)
 
 /* ---- the arrays ---- */
 
-enum { WEIGHT, M, V, COPY, COLS, WRITTEN }; /* what a kernel may write, COLS of f64 */
-static const size_t sizes[WRITTEN] = {4, 4, 4, 2, 8};
+/* What a kernel may write: HALF_M and HALF_V are moments in half types, COLS is of f64. */
+enum { WEIGHT, M, V, COPY, HALF_M, HALF_V, COLS, WRITTEN };
+static const size_t sizes[WRITTEN] = {4, 4, 4, 2, 2, 2, 8};
 
 static unsigned char *want[WRITTEN], *got[WRITTEN], *room_grad, *room_col;
 
@@ -50,7 +51,7 @@ typedef struct arrays {
 } arrays;
 
 /* Any mixture of fills, except where every array shares one: `kind`. */
-static arrays lay_out(size_t n, gs_dtype type, int kind)
+static arrays lay_out(size_t n, gs_dtype type, gs_dtype half, int kind)
 {
     arrays a;
     for (int k = 0; k < WRITTEN; k++) {
@@ -71,9 +72,12 @@ static arrays lay_out(size_t n, gs_dtype type, int kind)
     fill_any(a.want[WEIGHT], n, GS_F32, below(2) ? kind : (int)below(KINDS));
     fill_any(a.want[M], n, GS_F32, below(2) ? kind : (int)below(KINDS));
     fill_any(a.want[V], n, GS_F32, below(2) ? kind : (int)below(KINDS));
+    fill_any(a.want[HALF_M], n, half, below(2) ? kind : (int)below(KINDS));
+    fill_any(a.want[HALF_V], n, half, below(2) ? kind : (int)below(KINDS));
     for (size_t i = 0; i < n; i++) {
         ((uint32_t *)a.want[V])[i] &= 0x7FFFFFFF; /* no second moment is negative */
-        a.col[i] = fabsf(a.col[i]) + 0x1p-95f;    /* a reciprocal root is never tiny */
+        ((uint16_t *)a.want[HALF_V])[i] &= 0x7FFF;
+        a.col[i] = fabsf(a.col[i]) + 0x1p-95f; /* a reciprocal root is never tiny */
         ((double *)a.want[COLS])[i] = below(1000);
     }
     for (int k = 0; k < WRITTEN; k++)
@@ -83,19 +87,26 @@ static arrays lay_out(size_t n, gs_dtype type, int kind)
 
 static bool nan_f32(uint32_t u) { return gsi_magnitude(u) > GSI_F32_INF; }
 
-/* Every byte of the rooms; a NaN for a NaN inside the arrays. */
-static bool same(const arrays *a, size_t n, gs_dtype copy)
+static bool nan_half(uint16_t u, gs_dtype type)
 {
-    const uint16_t inf = copy == GS_F16 ? 0x7C00 : 0x7F80;
+    return (u & 0x7FFF) > (type == GS_F16 ? 0x7C00 : 0x7F80);
+}
+
+/* Every byte of the rooms; a NaN for a NaN inside the arrays. */
+static bool same(const arrays *a, size_t n, gs_dtype copy, gs_dtype half)
+{
     for (size_t i = 0; i < n; i++) {
         for (int k = WEIGHT; k <= V; k++) {
             uint32_t *x = (uint32_t *)a->want[k] + i, *y = (uint32_t *)a->got[k] + i;
             if (nan_f32(*x) && nan_f32(*y))
                 *y = *x;
         }
-        uint16_t *x = (uint16_t *)a->want[COPY] + i, *y = (uint16_t *)a->got[COPY] + i;
-        if ((*x & 0x7FFF) > inf && (*y & 0x7FFF) > inf)
-            *y = *x;
+        for (int k = COPY; k <= HALF_V; k++) {
+            uint16_t *x = (uint16_t *)a->want[k] + i, *y = (uint16_t *)a->got[k] + i;
+            const gs_dtype type = k == COPY ? copy : half;
+            if (nan_half(*x, type) && nan_half(*y, type))
+                *y = *x;
+        }
         double *c = (double *)a->want[COLS] + i, *d = (double *)a->got[COLS] + i;
         if (*c != *c && *d != *d)
             *d = *c;
@@ -183,7 +194,7 @@ static void set_flush(bool flush) { gsi_fpenv_write(flush ? GSI_FPENV_FLUSH : GS
 
 static bool trial_sgd(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gs_dtype copy = below(2) ? GS_F16 : GS_BF16;
     const places p = slices(&a, copy);
     const gsi_sgd set = any_sgd();
@@ -191,12 +202,12 @@ static bool trial_sgd(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind,
     set_flush(flush);
     const uint32_t other = ((gsi_sgd_fn *)fn)(&p.got, n, &set);
     set_flush(false);
-    return top == other && same(&a, n, copy);
+    return top == other && same(&a, n, copy, GS_F16);
 }
 
 static bool trial_adam(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gs_dtype copy = below(2) ? GS_F16 : GS_BF16;
     places p = slices(&a, copy);
     p.want.m = a.want[M];
@@ -206,12 +217,41 @@ static bool trial_adam(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind
     set_flush(flush);
     const uint32_t other = ((gsi_adam_fn *)fn)(&p.got, n, &set);
     set_flush(false);
-    return top == other && same(&a, n, copy);
+    return top == other && same(&a, n, copy, GS_F16);
+}
+
+/* Whole groups; moments and their random bits anywhere in their weight. */
+static bool trial_adam_half(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
+{
+    n -= n % GSI_RANDOM_GROUP;
+    const arrays a = lay_out(n, r->from, r->to, kind);
+    const gs_dtype copy = below(2) ? GS_F16 : GS_BF16;
+    places p = slices(&a, copy);
+    p.want.m = p.want.v = p.got.m = p.got.v = NULL;
+    gsi_half_moments x = {.at = {a.want[HALF_M], a.want[HALF_V]},
+                          .load = {1, 1},
+                          .save = {1, 1},
+                          .key = {draw(), (uint64_t)draw() << 32 | draw()},
+                          .first = (uint64_t)draw() << below(20) << 7,
+                          .top = {1, 2}};
+    for (int k = 0; r->to == GS_F16 && k < 2; k++) {
+        x.load[k] = ONE_OF(1, 0x1p-14f, 0x1p+20f, 0x1p-40f);
+        x.save[k] = ONE_OF(1, 0x1p+13f, 0x1p-20f, 0x1p+40f);
+    }
+    gsi_half_moments y = x;
+    y.at[0] = a.got[HALF_M];
+    y.at[1] = a.got[HALF_V];
+    const gsi_adam set = any_adam();
+    const uint32_t top = ((gsi_adam_half_fn *)ref)(&p.want, &x, n, &set);
+    set_flush(flush);
+    const uint32_t other = ((gsi_adam_half_fn *)fn)(&p.got, &y, n, &set);
+    set_flush(false);
+    return top == other && memcmp(x.top, y.top, sizeof x.top) == 0 && same(&a, n, copy, r->to);
 }
 
 static bool trial_lamb(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     places p = slices(&a, GS_F16);
     p.want.m = a.want[M];
     p.got.m = a.got[M];
@@ -222,12 +262,12 @@ static bool trial_lamb(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind
     ((gsi_lamb_fn *)fn)(&y, &p.got, n, &set);
     set_flush(false);
     return same_double(x.weight, y.weight) && same_double(x.direction, y.direction) &&
-           same(&a, n, GS_F16);
+           same(&a, n, GS_F16, GS_F16);
 }
 
 static bool trial_lamb_step(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gs_dtype copy = below(2) ? GS_F16 : GS_BF16;
     places p = slices(&a, copy);
     p.want.m = a.want[M];
@@ -239,35 +279,35 @@ static bool trial_lamb_step(const row *r, any_fn *ref, any_fn *fn, size_t n, int
     set_flush(flush);
     const uint32_t other = ((gsi_lamb_step_fn *)fn)(&p.got, n, &set, step);
     set_flush(false);
-    return top == other && same(&a, n, copy);
+    return top == other && same(&a, n, copy, GS_F16);
 }
 
 static bool trial_squares(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gsi_factor set = any_factor();
     const double x = ((gsi_squares_fn *)ref)(a.want[COLS], a.grad, n, &set);
     set_flush(flush);
     const double y = ((gsi_squares_fn *)fn)(a.got[COLS], a.grad, n, &set);
     set_flush(false);
-    return same_double(x, y) && same(&a, n, GS_F16);
+    return same_double(x, y) && same(&a, n, GS_F16, GS_F16);
 }
 
 static bool trial_factored(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gsi_factor set = any_factor();
     const float by = ONE_OF(1, 1e-10f, 1e15f, 0.3f);
     const double x = ((gsi_factored_fn *)ref)(a.col, by, a.grad, n, &set);
     set_flush(flush);
     const double y = ((gsi_factored_fn *)fn)(a.col, by, a.grad, n, &set);
     set_flush(false);
-    return same_double(x, y) && same(&a, n, GS_F16);
+    return same_double(x, y) && same(&a, n, GS_F16, GS_F16);
 }
 
 static bool trial_factor_step(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const gs_dtype copy = below(2) ? GS_F16 : GS_BF16;
     const places p = slices(&a, copy);
     const gsi_factor set = any_factor();
@@ -276,18 +316,18 @@ static bool trial_factor_step(const row *r, any_fn *ref, any_fn *fn, size_t n, i
     set_flush(flush);
     const uint32_t other = ((gsi_factor_step_fn *)fn)(&p.got, a.col, by, n, &set);
     set_flush(false);
-    return top == other && same(&a, n, copy);
+    return top == other && same(&a, n, copy, GS_F16);
 }
 
 static bool trial_ema(const row *r, any_fn *ref, any_fn *fn, size_t n, int kind, bool flush)
 {
-    const arrays a = lay_out(n, r->from, kind);
+    const arrays a = lay_out(n, r->from, GS_F16, kind);
     const float decay = ONE_OF(0.9999f, 0.5f, 0), rest = ONE_OF(1e-4f, 0.5f, 1);
     ((gsi_ema_fn *)ref)(a.want[M], a.want[WEIGHT], n, decay, rest);
     set_flush(flush);
     ((gsi_ema_fn *)fn)(a.got[M], a.got[WEIGHT], n, decay, rest);
     set_flush(false);
-    return same(&a, n, GS_F16);
+    return same(&a, n, GS_F16, GS_F16);
 }
 
 static const row rows[] = {
@@ -342,8 +382,9 @@ static double time_row(const row *r, any_fn *fn)
                            .retain = 1};
     const gsi_factor factor = {1, INFINITY, 1e-30, 1e-3f, 1};
     double best = 1e9;
-    arrays a = lay_out(N, r->from, TAME);
+    arrays a = lay_out(N, r->from, r->to == GS_F32 ? GS_F16 : r->to, TAME);
     const gsi_slice s = {a.got[WEIGHT], a.got[COPY], GS_F16, a.got[M], a.got[V], a.grad, false};
+    gsi_half_moments half = {{a.got[HALF_M], a.got[HALF_V]}, {1, 1}, {1, 1}, {1, 2}, 0, {0}};
     set_flush(true);
     for (int round = 0; round < 200; round++) {
         static gsi_norms norms;
@@ -352,6 +393,8 @@ static double time_row(const row *r, any_fn *fn)
             ((gsi_sgd_fn *)fn)(&s, N, &sgd);
         else if (r->trial == trial_adam)
             ((gsi_adam_fn *)fn)(&s, N, &adam);
+        else if (r->trial == trial_adam_half)
+            ((gsi_adam_half_fn *)fn)(&s, &half, N, &adam);
         else if (r->trial == trial_lamb)
             ((gsi_lamb_fn *)fn)(&norms, &s, N, &adam);
         else if (r->trial == trial_lamb_step)

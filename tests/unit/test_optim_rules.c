@@ -1,5 +1,7 @@
 /* The optimizers' rules: schedules, averages, decay, LAMB and Adafactor against f64, half weights
  * and moments. PyTorch's numbers: test_parity. */
+#include "base/base.h"
+#include "num/convert.h"
 #include "optim_rig.h"
 
 /* ---- schedules and averages ---- */
@@ -350,6 +352,41 @@ static void test_half_moments(void)
         }
 }
 
+/* The first step's m and root of v, element by element, rounded with bits of their own: in whole
+ * groups of random bits and behind them. */
+static void test_half_moment_bits(void)
+{
+    static const gs_dtype types[] = {GS_F16, GS_BF16};
+    for (int k = 0; k < 2; k++) {
+        rig r = {0};
+        const rig_spec spec = {.kind = "adamw",
+                               .settings = k ? "moments=bf16 seed=5" : "moments=f16 seed=5",
+                               .scaler = "static:1",
+                               .types = {GS_F32, GS_F16, GS_F32}};
+        CHECK(rig_open(&r, &spec) == GS_OK);
+        const gs_weight *w = &r.list[1];
+        CHECK(w->cols == 1000 && w->cols % GSI_RANDOM_GROUP != 0);
+        rig_step(&r, 0, 0);
+        const gs_optim_state state = gs_optim_get_state(r.optim);
+        for (uint32_t use = 1; use <= 2; use++) {
+            uint32_t word[4];
+            gsi_philox(word, 5, 1);
+            gsi_philox(word, (uint64_t)word[1] << 32 | word[0], 1 * 3 + use);
+            const uint64_t key = (uint64_t)word[1] << 32 | word[0];
+            const gs_tensor slot = gs_optim_slot(r.optim, 1, use == 1 ? GS_SLOT_M : GS_SLOT_V);
+            const float scale = ldexpf(1, state.exponent[use - 1]);
+            for (size_t i = 0; i < w->cols; i++) {
+                const float g = ((const float *)w->grad)[i];
+                const float x = use == 1 ? (float)(1 - 0.9) * g : sqrtf((float)(1 - 0.999) * g * g);
+                const uint32_t want = gsi_narrow(gsi_bits(x * scale), gsi_row_of(types[k]),
+                                                 gsi_random_u16(key, i), false);
+                CHECK_MSG(((const uint16_t *)slot.data)[i] == want, "use %u, element %zu", use, i);
+            }
+        }
+        rig_close(&r);
+    }
+}
+
 /* Gradients that grow and shrink by 2^50 do not overflow moments in f16. */
 static void test_moment_scale(void)
 {
@@ -414,4 +451,5 @@ TESTS({"schedules", test_schedules}, {"schedule_counts_applied", test_schedule_c
       {"ema", test_ema}, {"no_decay", test_no_decay}, {"lamb", test_lamb},
       {"adafactor", test_adafactor}, {"adafactor_tiles", test_adafactor_tiles},
       {"rounding", test_rounding}, {"half_moments", test_half_moments},
-      {"moment_scale", test_moment_scale}, {"tiny", test_tiny})
+      {"half_moment_bits", test_half_moment_bits}, {"moment_scale", test_moment_scale},
+      {"tiny", test_tiny})

@@ -3,7 +3,7 @@
 #include "kernel/dispatch.h"
 
 #if defined(__x86_64__)
-#include "kernel/simd/avx2.h"
+#include "kernel/simd/avx2_random.h"
 
 #define KERNEL(name) name##_avx2
 #define FAMILY(name) avx2_##name
@@ -44,6 +44,28 @@ INLINE void store_copy(uint16_t *p, vf a, vf b, gs_dtype type, size_t n, bool st
 }
 
 INLINE void fence(void) { _mm_sfence(); }
+
+typedef uint64_t bit_keys;
+typedef struct random_bits {
+    __m256i w[2][4]; /* of blocks 0 to 7 and 8 to 15 */
+} random_bits;
+
+INLINE bit_keys keys_of(uint64_t key) { return key; }
+
+INLINE void draw(random_bits r[2], const bit_keys k[2], uint64_t group)
+{
+    for (size_t i = 0; i < 4; i++)
+        philox8(r[i / 2].w[i % 2], k[i / 2], group * 16 + i % 2 * 8);
+}
+
+INLINE vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype type,
+                       vu top)
+{
+    const __m256i h = pack(round_sr((vu)a, type, r->w[0][i / 32], i / 16),
+                           round_sr((vu)b, type, r->w[1][i / 32], i / 16));
+    store(p, h, false);
+    return raise(top, h, type);
+}
 
 INLINE vf reaching(vf y, uint32_t mask, vf x)
 {

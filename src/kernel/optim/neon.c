@@ -3,7 +3,7 @@
 #include "kernel/dispatch.h"
 
 #if defined(__aarch64__) && !defined(__AARCH64EB__)
-#include "kernel/simd/neon.h"
+#include "kernel/simd/neon_random.h"
 
 #define KERNEL(name) name##_neon
 #define FAMILY(name) neon_##name
@@ -45,6 +45,29 @@ INLINE void store_copy(uint16_t *p, vf a, vf b, gs_dtype type, size_t n, bool st
     const uint16x8_t h = to_half((f32x8){{bits(a), bits(b)}}, type);
     (void)stream;
     memcpy(p, &h, n * sizeof *p);
+}
+
+typedef uint64_t bit_keys;
+typedef struct random_bits {
+    uint32x4_t w[4][4]; /* of blocks 0 to 3, 4 to 7, .. */
+} random_bits;
+
+INLINE bit_keys keys_of(uint64_t key) { return key; }
+
+INLINE void draw(random_bits r[2], const bit_keys k[2], uint64_t group)
+{
+    for (size_t i = 0; i < 8; i++)
+        philox4(r[i / 4].w[i % 4], k[i / 4], group * 16 + i % 4 * 4);
+}
+
+INLINE vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype type,
+                       vu top)
+{
+    const uint32x4_t *const w = r->w[i % 16 / 4], *const next = r->w[i % 16 / 4 + 1];
+    const f32x8 random = {{take16(w[i / 32], i / 16), take16(next[i / 32], i / 16)}};
+    const uint16x8_t h = to_half_sr((f32x8){{bits(a), bits(b)}}, random, type);
+    store(p, words(h));
+    return raise(top, words(h), type);
 }
 
 INLINE vf reaching(vf y, uint32_t mask, vf x)

@@ -66,6 +66,18 @@ typedef struct gsi_factor {
 typedef uint32_t gsi_sgd_fn(const gsi_slice *s, size_t n, const gsi_sgd *set);
 typedef uint32_t gsi_adam_fn(const gsi_slice *s, size_t n, const gsi_adam *set);
 
+/* Adam with moments in half types, which are rounded stochastically, m and the root of v: in one
+ * pass, for n a multiple of GSI_RANDOM_GROUP. The slice has no m and v. */
+typedef struct gsi_half_moments {
+    uint16_t *at[2];
+    float load[2], save[2]; /* what they are multiplied by, to f32 and back; 1 for bf16 */
+    uint64_t key[2];        /* of the random bits */
+    uint64_t first;         /* their index; a multiple of GSI_RANDOM_GROUP */
+    uint32_t top[2];        /* out: the largest magnitude stored, as bits, at most GSI_F32_INF */
+} gsi_half_moments;
+typedef uint32_t gsi_adam_half_fn(const gsi_slice *s, gsi_half_moments *h, size_t n,
+                                  const gsi_adam *set);
+
 /* LAMB in two passes: moments, and the norms its trust ratio needs; then the direction again, from
  * the moments, times `step`; the gradient is not read. */
 typedef struct gsi_norms {
@@ -85,7 +97,7 @@ typedef uint32_t gsi_factor_step_fn(const gsi_slice *s, const float *col, float 
 /* ema = keep(decay * ema + rest * weight) */
 typedef void gsi_ema_fn(float *ema, const float *weight, size_t n, float decay, float rest);
 
-/*    name               family       gradient  weight */
+/*    name               family       gradient  weight; of adam_half moments */
 #define GS_OPTIM_KERNELS(X)                     \
     X(sgd_f32, sgd, F32, F32)                   \
     X(sgd_f16, sgd, F16, F32)                   \
@@ -93,6 +105,12 @@ typedef void gsi_ema_fn(float *ema, const float *weight, size_t n, float decay, 
     X(adam_f32, adam, F32, F32)                 \
     X(adam_f16, adam, F16, F32)                 \
     X(adam_bf16, adam, BF16, F32)               \
+    X(adam_f32_f16, adam_half, F32, F16)        \
+    X(adam_f16_f16, adam_half, F16, F16)        \
+    X(adam_bf16_f16, adam_half, BF16, F16)      \
+    X(adam_f32_bf16, adam_half, F32, BF16)      \
+    X(adam_f16_bf16, adam_half, F16, BF16)      \
+    X(adam_bf16_bf16, adam_half, BF16, BF16)    \
     X(lamb_f32, lamb, F32, F32)                 \
     X(lamb_f16, lamb, F16, F32)                 \
     X(lamb_bf16, lamb, BF16, F32)               \
@@ -108,10 +126,11 @@ typedef void gsi_ema_fn(float *ema, const float *weight, size_t n, float decay, 
     X(factor_step_bf16, factor_step, BF16, F32) \
     X(ema_f32, ema, F32, F32)
 
-/* By the type of the gradient, where one is read. */
+/* By the type of the gradient, where one is read, and then of the moments. */
 typedef struct gsi_optim_kernels {
     gsi_sgd_fn *sgd[GSI_TYPES];
     gsi_adam_fn *adam[GSI_TYPES];
+    gsi_adam_half_fn *adam_half[GSI_TYPES][GSI_TYPES];
     gsi_lamb_fn *lamb[GSI_TYPES];
     gsi_lamb_step_fn *lamb_step;
     gsi_squares_fn *squares[GSI_TYPES];
@@ -122,6 +141,7 @@ typedef struct gsi_optim_kernels {
 
 #define GSI_SLOT_sgd(from, to)         sgd[GS_##from]
 #define GSI_SLOT_adam(from, to)        adam[GS_##from]
+#define GSI_SLOT_adam_half(from, to)   adam_half[GS_##from][GS_##to]
 #define GSI_SLOT_lamb(from, to)        lamb[GS_##from]
 #define GSI_SLOT_lamb_step(from, to)   lamb_step
 #define GSI_SLOT_squares(from, to)     squares[GS_##from]
@@ -131,46 +151,51 @@ typedef struct gsi_optim_kernels {
 
 /* Kernels of a variant from the function of their family, as in kernel/pass/pass.h; lamb_step and
  * ema read no gradient. */
-#define GSI_MAKE_sgd(as, name, family, grad)                           \
+#define GSI_MAKE_sgd(as, name, family, grad, to)                       \
     as uint32_t name(const gsi_slice *s, size_t n, const gsi_sgd *set) \
     {                                                                  \
         return family(s, n, set, grad);                                \
     }
-#define GSI_MAKE_adam(as, name, family, grad)                           \
+#define GSI_MAKE_adam(as, name, family, grad, to)                       \
     as uint32_t name(const gsi_slice *s, size_t n, const gsi_adam *set) \
     {                                                                   \
         return family(s, n, set, grad);                                 \
     }
-#define GSI_MAKE_lamb(as, name, family, grad)                                         \
+#define GSI_MAKE_adam_half(as, name, family, grad, to)                                       \
+    as uint32_t name(const gsi_slice *s, gsi_half_moments *h, size_t n, const gsi_adam *set) \
+    {                                                                                        \
+        return family(s, h, n, set, grad, to);                                               \
+    }
+#define GSI_MAKE_lamb(as, name, family, grad, to)                                     \
     as void name(gsi_norms *norms, const gsi_slice *s, size_t n, const gsi_adam *set) \
     {                                                                                 \
         family(norms, s, n, set, grad);                                               \
     }
-#define GSI_MAKE_lamb_step(as, name, family, grad)                                  \
+#define GSI_MAKE_lamb_step(as, name, family, grad, to)                              \
     as uint32_t name(const gsi_slice *s, size_t n, const gsi_adam *set, float step) \
     {                                                                               \
         return family(s, n, set, step);                                             \
     }
-#define GSI_MAKE_squares(as, name, family, grad)                                   \
+#define GSI_MAKE_squares(as, name, family, grad, to)                               \
     as double name(double *cols, const void *src, size_t n, const gsi_factor *set) \
     {                                                                              \
         return family(cols, src, n, set, grad);                                    \
     }
-#define GSI_MAKE_factored(as, name, family, grad)                                                 \
+#define GSI_MAKE_factored(as, name, family, grad, to)                                             \
     as double name(const float *col, float row, const void *src, size_t n, const gsi_factor *set) \
     {                                                                                             \
         return family(col, row, src, n, set, grad);                                               \
     }
-#define GSI_MAKE_factor_step(as, name, family, grad)                            \
+#define GSI_MAKE_factor_step(as, name, family, grad, to)                        \
     as uint32_t name(const gsi_slice *s, const float *col, float row, size_t n, \
                      const gsi_factor *set)                                     \
     {                                                                           \
         return family(s, col, row, n, set, grad);                               \
     }
-#define GSI_MAKE_ema(as, name, family, grad)                                        \
-    as void name(float *to, const float *weight, size_t n, float decay, float rest) \
-    {                                                                               \
-        family(to, weight, n, decay, rest);                                         \
+#define GSI_MAKE_ema(as, name, family, grad, to)                                     \
+    as void name(float *ema, const float *weight, size_t n, float decay, float rest) \
+    {                                                                                \
+        family(ema, weight, n, decay, rest);                                         \
     }
 
 #endif

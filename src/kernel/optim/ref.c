@@ -85,6 +85,33 @@ static inline uint32_t ref_adam(const gsi_slice *s, size_t n, const gsi_adam *se
     return gsi_amax_bits(top);
 }
 
+static inline uint32_t ref_adam_half(const gsi_slice *s, gsi_half_moments *h, size_t n,
+                                     const gsi_adam *set, gs_dtype type, gs_dtype half)
+{
+    gsi_adam rooted = *set;
+    rooted.rooted = true;
+    h->top[0] = h->top[1] = 0;
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        float moment[2];
+        for (int k = 0; k < 2; k++)
+            moment[k] = load(h->at[k], i, half) * h->load[k];
+        gsi_slice one = {s->weight + i, s->copy ? s->copy + i : NULL, s->copy_type, &moment[0],
+                         &moment[1],    gsi_at(s->grad, type, i),     false};
+        const uint32_t mag = ref_adam(&one, 1, &rooted, type);
+        top = mag > top ? mag : top;
+        for (int k = 0; k < 2; k++) {
+            const int random = gsi_random_u16(h->key[k], h->first + i);
+            const uint32_t code =
+                gsi_narrow(gsi_bits(moment[k] * h->save[k]), gsi_row_of(half), random, false);
+            const uint32_t stored = gsi_magnitude(gsi_widen(code, gsi_row_of(half)));
+            h->at[k][i] = (uint16_t)code;
+            h->top[k] = stored > h->top[k] ? gsi_amax_bits(stored) : h->top[k];
+        }
+    }
+    return top;
+}
+
 static inline float lamb_direction(float w, float m, float root, const gsi_adam *set)
 {
     return keep(ratio(m, root, set) * set->unbias + set->l2 * w);
@@ -168,7 +195,8 @@ static inline void ref_ema(float *ema, const float *weight, size_t n, float deca
 
 /* ---- the kernels ---- */
 
-#define X(name, family, from, to) GSI_MAKE_##family(static, name##_ref, ref_##family, GS_##from)
+#define X(name, family, from, to) \
+    GSI_MAKE_##family(static, name##_ref, ref_##family, GS_##from, GS_##to)
 GS_OPTIM_KERNELS(X)
 #undef X
 

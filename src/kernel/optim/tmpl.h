@@ -15,6 +15,13 @@
  *                                                n halves, rounded to nearest; streams whole lines
  *     void fence(void)                           after streaming
  *
+ *     typedef bit_keys; bit_keys keys_of(uint64_t key)
+ *     typedef random_bits                        of the GSI_RANDOM_GROUP elements of a group
+ *     void draw(random_bits r[2], const bit_keys k[2], uint64_t group)     of two keys
+ *     vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype type, vu top)
+ *                                                halves, rounded with those of element i of the
+ *                                                group and on; raises top
+ *
  *     vf reaching(vf y, uint32_t mask, vf x)     x where y has a bit of the mask, else 0
  *     vf add_reaching(vf a, uint32_t mask, vf b) a + b where b has a bit of the mask, else a
  *     vf min_f32(vf a, vf b), max_f32            a < b ? a : b, a > b ? a : b, also for NaN
@@ -84,19 +91,28 @@ INLINE vf ratio(vf m, vf root, const gsi_adam *set)
     return keep(reaching(root, GSI_KEEP, m / (root * set->root + set->eps)));
 }
 
+INLINE vf next_m(vf m, vf g, const gsi_adam *set) { return keep(set->beta1 * m + set->rest1 * g); }
+
+INLINE vf next_v(vf v, vf g, const gsi_adam *set)
+{
+    return add_reaching(term(set->beta2 * v), GSI_TERM, set->rest2 * g * g);
+}
+
 /* Updates both moments; gives m and the root of v. */
 INLINE vf moments(const gsi_slice *s, size_t i, size_t n, vf g, const gsi_adam *set, vf *root)
 {
-    const vf m0 = load_n(s->m + i, GS_F32, n);
-    vf v0 = load_n(s->v + i, GS_F32, n);
-    if (set->rooted)
-        v0 = v0 * v0;
-    const vf m = keep(set->beta1 * m0 + set->rest1 * g);
-    const vf v = add_reaching(term(set->beta2 * v0), GSI_TERM, set->rest2 * g * g);
+    const vf v0 = load_n(s->v + i, GS_F32, n);
+    const vf m = next_m(load_n(s->m + i, GS_F32, n), g, set);
+    const vf v = next_v(set->rooted ? v0 * v0 : v0, g, set);
     *root = sqrt_f32(v);
     store_n(s->m + i, m, n);
     store_n(s->v + i, set->rooted ? *root : v, n);
     return m;
+}
+
+INLINE vf adam_step(vf w, vf m, vf root, const gsi_adam *set)
+{
+    return keep(w * set->retain - set->lr * ratio(m, root, set));
 }
 
 INLINE vf adam_lanes(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w,
@@ -105,7 +121,7 @@ INLINE vf adam_lanes(const gsi_slice *s, size_t i, size_t n, gs_dtype type, vf w
     const vf g = gradient(s->grad, i, n, type, set->unscale, set->limit);
     vf root;
     const vf m = moments(s, i, n, decayed(g, w, set->l2), set, &root);
-    return keep(w * set->retain - set->lr * ratio(m, root, set));
+    return adam_step(w, m, root, set);
 }
 
 INLINE vf lamb_direction(vf w, vf m, vf root, const gsi_adam *set)
@@ -226,6 +242,62 @@ INLINE uint32_t FAMILY(sgd)(const gsi_slice *s, size_t n, const gsi_sgd *set, gs
 INLINE uint32_t FAMILY(adam)(const gsi_slice *s, size_t n, const gsi_adam *set, gs_dtype type)
 {
     return steps(ADAM, s, n, type, (settings){.adam = *set});
+}
+
+/* ---- moments in half types ---- */
+
+/* A vector: element `in` of a group, element i of the span. m and the root of v come back as they are
+ * to be rounded. */
+INLINE vf adam_half_lanes(const gsi_slice *s, const gsi_half_moments *h, size_t i, gs_dtype type,
+                          gs_dtype half, const gsi_adam *set, vf *m, vf *root)
+{
+    const vf w = load_n(s->weight + i, GS_F32, WIDTH);
+    const vf g = decayed(gradient(s->grad, i, WIDTH, type, set->unscale, set->limit), w, set->l2);
+    const vf v0 = load_n(h->at[1] + i, half, WIDTH) * h->load[1];
+    *m = next_m(load_n(h->at[0] + i, half, WIDTH) * h->load[0], g, set);
+    *root = sqrt_f32(next_v(v0 * v0, g, set));
+    const vf next = adam_step(w, *m, *root, set);
+    store_n(s->weight + i, next, WIDTH);
+    *m *= h->save[0];
+    *root *= h->save[1];
+    return next;
+}
+
+/* Divisions and roots leave room beside them for the products that make random bits. */
+INLINE uint32_t FAMILY(adam_half)(const gsi_slice *slice, gsi_half_moments *moments, size_t n,
+                                  const gsi_adam *adam, gs_dtype type, gs_dtype half)
+{
+    const gsi_slice s = *slice;
+    const gsi_half_moments h = *moments;
+    const gsi_adam set = *adam;
+    const bit_keys keys[2] = {keys_of(h.key[0]), keys_of(h.key[1])};
+    const bool stream = s.stream && (uintptr_t)s.copy % 64 == 0;
+    vu top = {0}, tops[2] = {{0}, {0}};
+    for (size_t first = 0; first < n; first += GSI_RANDOM_GROUP) {
+        random_bits r[2];
+        draw(r, keys, (h.first + first) / GSI_RANDOM_GROUP);
+        for (size_t i = 0; i < GSI_RANDOM_GROUP; i += 2 * WIDTH) {
+            const size_t j = first + i;
+            vf m[2], root[2], w[2];
+            if (i % LANES == 0) {
+                prefetch_streams(SGD, &s, j, type);
+                prefetch(h.at[0] + j);
+                prefetch(h.at[1] + j);
+            }
+            for (size_t k = 0; k < 2; k++)
+                w[k] = adam_half_lanes(&s, &h, j + k * WIDTH, type, half, &set, &m[k], &root[k]);
+            tops[0] = store_random(h.at[0] + j, m[0], m[1], &r[0], i, half, tops[0]);
+            tops[1] = store_random(h.at[1] + j, root[0], root[1], &r[1], i, half, tops[1]);
+            if (s.copy)
+                store_copy(s.copy + j, w[0], w[1], s.copy_type, 2 * WIDTH, stream);
+            top = raise(raise(top, (vu)w[0], GS_F32), (vu)w[1], GS_F32);
+        }
+    }
+    if (stream)
+        fence();
+    for (size_t k = 0; k < 2; k++)
+        moments->top[k] = highest(tops[k], half);
+    return highest(top, GS_F32);
 }
 
 INLINE uint32_t FAMILY(lamb_step)(const gsi_slice *s, size_t n, const gsi_adam *set, float by)
@@ -365,7 +437,7 @@ INLINE double FAMILY(factored)(const float *col, float row, const void *grad, si
 /* ---- the kernels ---- */
 
 #define X(name, family, from, to) \
-    GSI_MAKE_##family(static TARGET, KERNEL(name), FAMILY(family), GS_##from)
+    GSI_MAKE_##family(static TARGET, KERNEL(name), FAMILY(family), GS_##from, GS_##to)
 GS_OPTIM_KERNELS(X)
 #undef X
 

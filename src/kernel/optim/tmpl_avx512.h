@@ -44,6 +44,29 @@ INLINE void store_copy(uint16_t *p, vf a, vf b, gs_dtype type, size_t n, bool st
 
 INLINE void fence(void) { _mm_sfence(); }
 
+typedef round_keys bit_keys;
+typedef struct random_bits {
+    __m512i w[4];
+} random_bits;
+
+INLINE bit_keys keys_of(uint64_t key) { return philox_keys(key); }
+
+INLINE void draw(random_bits r[2], const bit_keys k[2], uint64_t group)
+{
+    __m512i w[2][4];
+    philox16(w, 2, (const round_keys *const[]){&k[0], &k[1]},
+             (const uint64_t[]){group * 16, group * 16});
+    memcpy(r, w, sizeof w);
+}
+
+INLINE vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype type,
+                       vu top)
+{
+    const __m512i h = stochastic32((vu)a, (vu)b, r->w[i / 32], type);
+    _mm512_storeu_si512(p, h);
+    return raise(top, h, type);
+}
+
 INLINE vf reaching(vf y, uint32_t mask, vf x)
 {
     return _mm512_maskz_mov_ps(_mm512_test_epi32_mask((vu)y, _mm512_set1_epi32((int)mask)), x);

@@ -4,7 +4,7 @@
 #include "kernel/pass/exponents.h"
 
 #if defined(__x86_64__)
-#include "kernel/simd/avx512.h"
+#include "kernel/simd/avx512_random.h"
 
 #define KERNEL(name) name##_avx512_amd
 #define FAMILY(name) avx512_amd_##name
