@@ -237,7 +237,7 @@ function take_names(file, for_file,    list, n, i) {
             renamed[list[i]] = list[i] "_" suffix(file in templates ? for_file : file)
 }
 
-# The names of its own private headers hold in a file, too, and those of what a template includes.
+# The names of its own private headers hold in a file, too, and those of what they include.
 function take_all_names(file, for_file,    line, header) {
     take_names(file, for_file)
     while ((getline line <file) > 0)
@@ -245,10 +245,8 @@ function take_all_names(file, for_file,    line, header) {
             header = line
             sub(/^#include "/, "src/", header)
             sub(/".*/, "", header)
-            if (header in templates)
+            if (header in lines)
                 take_all_names(header, for_file)
-            else if (header in lines)
-                take_names(header, for_file)
         }
     close(file)
 }

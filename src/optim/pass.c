@@ -291,7 +291,8 @@ static void adam_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gs
     }
     gsi_half_moments h = {.first = at.first};
     for (unsigned i = 0; i < 2; i++) {
-        h.at[i] = gsi_tensor_at(moment[i], at.first);
+        uint16_t *const halves = gsi_tensor_at(moment[i], at.first);
+        h.at[i] = halves;
         h.load[i] = u->load[i];
         h.save[i] = u->save[i];
         h.key[i] = key_of(u, at.t, i ? ROUND_V : ROUND_M);

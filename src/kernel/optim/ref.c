@@ -96,8 +96,12 @@ static inline uint32_t ref_adam_half(const gsi_slice *s, gsi_half_moments *h, si
         float moment[2];
         for (int k = 0; k < 2; k++)
             moment[k] = load(h->at[k], i, half) * h->load[k];
-        gsi_slice one = {s->weight + i, s->copy ? s->copy + i : NULL, s->copy_type, &moment[0],
-                         &moment[1],    gsi_at(s->grad, type, i),     false};
+        const gsi_slice one = {.weight = s->weight + i,
+                               .copy = s->copy ? s->copy + i : NULL,
+                               .copy_type = s->copy_type,
+                               .m = &moment[0],
+                               .v = &moment[1],
+                               .grad = (const char *)s->grad + i * gsi_size_of(type)};
         const uint32_t mag = ref_adam(&one, 1, &rooted, type);
         top = mag > top ? mag : top;
         for (int k = 0; k < 2; k++) {

@@ -53,9 +53,10 @@ INLINE bit_keys keys_of(uint64_t key) { return philox_keys(key); }
 
 INLINE void draw(random_bits r[2], const bit_keys k[2], uint64_t group)
 {
+    const round_keys *const keys[] = {&k[0], &k[1]};
+    const uint64_t blocks[] = {group * 16, group * 16};
     __m512i w[2][4];
-    philox16(w, 2, (const round_keys *const[]){&k[0], &k[1]},
-             (const uint64_t[]){group * 16, group * 16});
+    philox16(w, 2, keys, blocks);
     memcpy(r, w, sizeof w);
 }
 

@@ -156,7 +156,8 @@ INLINE __m256i stochastic_group(uint16_t *dst, gs_dtype to, const void *src, gs_
 {
     __m512i words[1][4];
     const __m512i *const w = words[0];
-    philox16(words, 1, &keys, (const uint64_t[]){group * 16});
+    const uint64_t block = group * 16;
+    philox16(words, 1, &keys, &block);
     for (size_t row = 0; row < 8; row++) { /* elements [16 row, 16 row + 16) of the group */
         const size_t lo = row * 16 > skip ? row * 16 : skip, end = skip + n;
         const size_t hi = row * 16 + 16 < end ? row * 16 + 16 : end;
@@ -185,8 +186,9 @@ INLINE __m512i stochastic_whole(uint16_t *dst, gs_dtype to, const void *src, gs_
                                 __m512i top)
 {
     __m512i w[2][4];
-    philox16(w, groups, (const round_keys *const[]){keys, keys},
-             (const uint64_t[]){group * 16, group * 16 + 16});
+    const round_keys *const both[] = {keys, keys};
+    const uint64_t blocks[] = {group * 16, group * 16 + 16};
+    philox16(w, groups, both, blocks);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 4 * groups; i++) {
         const void *p = at(src, 32 * i, from);
