@@ -18,7 +18,7 @@
  *     typedef bit_keys; bit_keys keys_of(uint64_t key)
  *     typedef random_bits                        of the GSI_RANDOM_GROUP elements of a group
  *     void draw(random_bits r[2], const bit_keys k[2], uint64_t group)     of two keys
- *     vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype type, vu top)
+ *     vu store_random(uint16_t *p, vf a, vf b, const random_bits *r, size_t i, gs_dtype, vu top)
  *                                                halves, rounded with those of element i of the
  *                                                group and on; raises top
  *
@@ -246,8 +246,7 @@ INLINE uint32_t FAMILY(adam)(const gsi_slice *s, size_t n, const gsi_adam *set, 
 
 /* ---- moments in half types ---- */
 
-/* A vector: element `in` of a group, element i of the span. m and the root of v come back as they are
- * to be rounded. */
+/* A vector from element i on. m and the root of v come back as they are to be rounded. */
 INLINE vf adam_half_lanes(const gsi_slice *s, const gsi_half_moments *h, size_t i, gs_dtype type,
                           gs_dtype half, const gsi_adam *set, vf *m, vf *root)
 {

@@ -29,9 +29,9 @@ INLINE __m512i xor_key(__m512i x, __m512i y, const uint32_t *key)
 }
 
 /* Words of 16 consecutive Philox blocks, w[k] holding word k of each, for `groups` (1 or 2) of
- * them, each with its own keys. Even and odd blocks go through the rounds apart, in lanes of 64 bits
- * whose upper half is of no use: a product needs no blending. Two groups at once, because one is a
- * chain of 50 cycles. */
+ * them, each with its own keys. Even and odd blocks go through the rounds apart, in lanes of 64
+ * bits whose upper half is of no use: a product needs no blending. Two groups at once, because one
+ * is a chain of 50 cycles. */
 INLINE void philox16(__m512i (*w)[4], const size_t groups, const round_keys *const keys[],
                      const uint64_t blocks[])
 {
