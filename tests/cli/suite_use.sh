@@ -179,6 +179,36 @@ check "--init of another size" says 2 \
 check "--init of llama, of another size" says 2 \
     "llama-out/model.safetensors: its tensor model.layers.0.self_attn.k_proj.weight is [16 32], and the model's [8 32]" \
     train $llama --kv-heads 1 --context 64 --data "$tmp/text" $small --init "$tmp/llama-out/model.safetensors"
+check "--init of more layers" says 2 \
+    "gpt-out/model.safetensors: has a tensor transformer.h.1.ln_1.weight, which the model does not have" \
+    train --model gpt --layers 1 --width 32 --heads 2 --context 64 --data "$tmp/text" $small \
+    --init "$tmp/gpt-out/model.safetensors"
+check "the same of a checkpoint" says 2 \
+    "gpt/best.safetensors: has a tensor transformer.h.1.ln_1.weight, which the model does not have" \
+    train --model gpt --layers 1 --width 32 --heads 2 --context 64 --data "$tmp/text" $small --init "$tmp/gpt"
+check "--init of biases" says 2 \
+    "gpt-out/model.safetensors: has a tensor transformer.h.0.ln_1.bias, which the model does not have" \
+    train --model gpt --layers 2 --width 32 --heads 2 --norm rms --context 64 --data "$tmp/text" $small \
+    --init "$tmp/gpt-out/model.safetensors"
+check "--init of a head of its own" says 2 \
+    "llama-out/model.safetensors: its tensor lm_head.weight is not model.embed_tokens.weight, and the model's head \
+is tied to that" train $llama --head tied --context 64 --data "$tmp/text" $small --init "$tmp/llama-out"
+# the same embedding twice, as a state_dict of PyTorch's has it
+python3 - "$tmp/gpt-out/model.safetensors" "$tmp/twice.safetensors" <<'END'
+import json, sys
+data = open(sys.argv[1], "rb").read()
+n = int.from_bytes(data[:8], "little")
+head, data = json.loads(data[8:8 + n]), data[8 + n:]
+wte = dict(head["transformer.wte.weight"])
+begin, end = wte["data_offsets"]
+wte["data_offsets"] = [len(data), len(data) + end - begin]
+head["lm_head.weight"] = wte
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(len(text).to_bytes(8, "little") + text + data + data[begin:end])
+END
+check "--init of a head that is the embedding" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 \
+    --data "$tmp/text" --steps 1 $small --no-save --init "$tmp/twice.safetensors"
 check "heads that do not share" says 2 "--heads 4 cannot share --kv-heads 3" \
     train $llama --kv-heads 3 --context 64 --data "$tmp/text" $small
 check "heads that do not turn" says 2 "rotary positions need heads of an even number of columns, not 5" \
