@@ -229,6 +229,21 @@ check "takes its best" sh -c "'$gs' predict '$tmp/mlp' '$other' --precision fp32
 mkdir "$tmp/bare"
 check "--init of a folder without a model" says 2 "--init: bare: holds neither a model.safetensors nor a checkpoint" \
     train --model mlp --data "$images" $small --init "$tmp/bare"
+# as torch.save writes them: a zip with a data.pkl, or a pickle alone
+mkdir "$tmp/parts" "$tmp/pickled"
+printf 'PK\003\004\0\0\010\010\0\0archive/data.pklFB' >"$tmp/new.pt"
+printf '\200\002\212\nl\374\234F\371 j\250P\031.' >"$tmp/old.pth"
+cp "$tmp/new.pt" "$tmp/pickled/pytorch_model.bin"
+printf '{}' >"$tmp/parts/model.safetensors.index.json"
+for name in new.pt old.pth pickled; do
+    case $name in pickled) file=pickled/pytorch_model.bin ;; *) file=$name ;; esac
+    check "--init of torch.save, $name" says 2 "$file: is a file of torch.save, which only Python can read: save its \
+state_dict with safetensors.torch.save_file" train --model mlp --data "$images" $small --init "$tmp/$name"
+done
+check "eval of torch.save" says 2 "new.pt: is a file of torch.save, which only Python can read: give a checkpoint \
+of gradscale train instead" eval "$tmp/new.pt"
+check "--init of weights in parts" says 2 "--init: parts: its weights are in several files, and one is read: save it with \
+a larger max_shard_size" train --model mlp --data "$images" $small --init "$tmp/parts"
 check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
     train --model cnn --data "$images" $small --init "$tmp/none"
 check "export to no name" says 2 "the name of what to write (OUT) is empty" export "$tmp/cnn" ""
