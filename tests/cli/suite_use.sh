@@ -286,6 +286,38 @@ if $oracle -c 'import onnxruntime' 2>/dev/null; then
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         check "onnxruntime, $model" $oracle tests/oracle/models.py onnx "$tmp/$model.onnx" "$tmp/$model.json" "$other"
     done
+    # images of three channels that are no squares, with a class each and with one per pixel
+    python3 - "$tmp" <<'END'
+import random, sys
+random.seed(2)
+n, h, w = 40, 8, 16
+head = lambda *sizes: bytes([0, 0, 8, len(sizes)]) + b"".join(s.to_bytes(4, "big") for s in sizes)
+pixels, classes, masks = b"", b"", b""
+for i in range(n):
+    for y in range(h):
+        for x in range(w):
+            on = x >= 8 and y < 4
+            masks += bytes([i % 3 if on else 0])
+            pixels += bytes([150 * (on and c == i % 3) + 30 * c + random.randrange(20) for c in range(3)])
+    classes += bytes([i % 3])
+for name, labels in ("colour", head(n) + classes), ("masks", head(n, h, w) + masks):
+    open(f"{sys.argv[1]}/{name}-images-idx4-ubyte", "wb").write(head(n, h, w, 3) + pixels)
+    open(f"{sys.argv[1]}/{name}-labels-idx4-ubyte", "wb").write(labels)
+END
+    for model in mlp cnn vit fcn; do
+        case $model in
+        mlp) size="--hidden 16 --data $tmp/colour-images-idx4-ubyte" ;;
+        cnn) size="--filters 4 --data $tmp/colour-images-idx4-ubyte" ;;
+        vit) size="--patch 4 --layers 1 --width 16 --heads 2 --data $tmp/colour-images-idx4-ubyte" ;;
+        fcn) size="--filters 4 --data $tmp/masks-images-idx4-ubyte" ;;
+        esac
+        check "train $model in colour" "$gs" train --model $model $size --steps 20 --lr 0.01 --threads 1 --batch 8 --quiet \
+            --checkpoint "$tmp/$model-colour"
+        "$gs" export "$tmp/$model-colour" "$tmp/$model-colour.onnx" >/dev/null
+        "$gs" predict "$tmp/$model-colour" "$tmp/colour-images-idx4-ubyte" --precision fp32 --top 3 --json >"$tmp/colour.json"
+        check "onnxruntime, $model in colour" $oracle tests/oracle/models.py onnx "$tmp/$model-colour.onnx" \
+            "$tmp/colour.json" "$tmp/colour-images-idx4-ubyte"
+    done
 else
     skip onnxruntime "it is not installed (make oracle)"
 fi

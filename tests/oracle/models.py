@@ -40,7 +40,8 @@ def run_onnx(path, name, x):
 
 
 def onnx(model, predictions, images):
-    x = images_of(images).astype(numpy.float32)[:, None]
+    x = images_of(images).astype(numpy.float32)
+    x = x[:, None] if x.ndim == 3 else numpy.ascontiguousarray(x.transpose(0, 3, 1, 2))
     logits = run_onnx(model, "image", x)
     with open(predictions) as f:
         theirs = json.load(f)
