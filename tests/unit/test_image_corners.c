@@ -397,6 +397,10 @@ static void test_folders(void)
                                "\"classes\":3}";
     refused((gs_data_config){.name = in_folder("b"), .like = like}, GS_ERANGE,
             "has class 3, and the model knows 3");
+    refused((gs_data_config){.name = in_folder("b"),
+                             .like = "{\"task\":\"classes\",\"height\":4,\"width\":4,"
+                                     "\"channels\":3,\"classes\":2}"},
+            GS_ESIZE, "has pixels, and the model was trained on classes");
     /* pixels without their classes are -1, each */
     data = fine((gs_data_config){.name = in_folder("b/images"), .like = like, .unlabelled = 1});
     memset(targets, 7, sizeof targets);
