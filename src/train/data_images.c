@@ -262,7 +262,7 @@ static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error 
 static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     static const char folder[] = "/usr/share/datasets/fashion-mnist";
-    const gs_data_config plain = {.size = sizeof plain, .name = config->name};
+    const gs_data_config plain = {.size = sizeof plain, .name = config->name, .raw = config->raw};
     char path[GSI_PATH];
     const char *root = config->root ? config->root : folder;
     if (!images_in(path, root))
