@@ -123,6 +123,9 @@ static void test_folder(void)
     refused((gs_data_config){.name = in_folder("jpeg"), .like = about}, GS_ENAME,
             "its class cat is none of the model's");
     refused((gs_data_config){.name = in_folder("jpeg/cat/003.jpg")}, GS_ERANGE, "without a class");
+    CHECK(rename(in_folder("jpeg/cat"), in_folder("jpeg/c\xE9")) == 0); /* Latin-1 */
+    refused((gs_data_config){.name = in_folder("jpeg")}, GS_EFORMAT, "is not UTF-8");
+    CHECK(rename(in_folder("jpeg/c\xE9"), in_folder("jpeg/cat")) == 0);
     write_png("jpeg/alone.png", 8, 8, PNG_COLOR_TYPE_RGB, (const uint8_t[192]){0});
     refused((gs_data_config){.name = in_folder("jpeg")}, GS_EFORMAT,
             "lies in no folder of a class");
