@@ -163,6 +163,7 @@ static int export_folder(const char *folder, const use_model *u)
 static int check_output(const char *path)
 {
     static gs_checkpoint_text text;
+    char best[4096];
     gs_error error = {0};
     struct stat s;
     if (!*path)
@@ -174,6 +175,10 @@ static int check_output(const char *path)
                         path);
     if (gs_checkpoint_peek(&text, path, &error) == GS_OK)
         return cli_fail("%.120s is a checkpoint, which an export would replace: name another file",
+                        path);
+    if (train_best_path(best, path, &error) == GS_OK)
+        return cli_fail("%.120s is the folder of a run, whose --init would take the export: name "
+                        "another",
                         path);
     return CLI_GO;
 }

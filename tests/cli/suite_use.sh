@@ -270,6 +270,9 @@ check "export over a checkpoint" says 2 \
     "source.safetensors is a checkpoint, which an export would replace: name another file" \
     export "$tmp/cnn" "$tmp/source.safetensors"
 check "which stays" cmp "$tmp/cnn/best.safetensors" "$tmp/source.safetensors"
+check "export into a run" says 2 \
+    "cnn is the folder of a run, whose --init would take the export: name another" export "$tmp/cnn" "$tmp/cnn"
+check "which has none" test ! -e "$tmp/cnn/model.safetensors"
 head -c 2000 "$tmp/cnn/best.safetensors" >"$tmp/cut.safetensors"
 check "a file that is cut" not run eval "$tmp/cut.safetensors"
 printf x | dd of="$tmp/cnn/best.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
