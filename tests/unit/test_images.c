@@ -520,6 +520,16 @@ static void test_cifar(void)
         const double raw = (double)x[3 * 77 + c] / info->inverse_std[c] + info->mean[c];
         CHECK_MSG(fabs(raw - (c ? 50 : 10)) < 1e-3, "channel %d: %g", c, raw);
     }
+    char about[2000];
+    CHECK(gs_data_describe(about, sizeof about, NULL, data, NULL) == GS_OK);
+    gs_data_close(data);
+    data = open_it((gs_data_config){.name = folder, .like = about, .unlabelled = 1});
+    info = gs_data_get_info(data);
+    CHECK(info->items[0] == 9 && info->items[1] == 0 && strcmp(info->labels[6], "g") == 0);
+    static float last[3072];
+    CHECK(gs_data_read(x, NULL, &class, data, GS_SPLIT_TRAIN, 0, NULL) == GS_OK && class == -1);
+    CHECK(gs_data_read(last, NULL, &class, data, GS_SPLIT_TRAIN, 8, NULL) == GS_OK && class == -1);
+    CHECK(memcmp(x, last, sizeof x) == 0); /* the first record is the one to validate with */
     gs_data_close(data);
     records[3][0] = 10;
     write_file("data_batch_2.bin", records, sizeof records);
