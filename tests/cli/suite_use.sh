@@ -349,6 +349,21 @@ else
     skip transformers "it is not installed (make oracle)"
 fi
 if $oracle -c 'import torchvision, torch, safetensors' 2>/dev/null; then
+    # ten steps of the models that torchvision does not have
+    check "models of PyTorch" $oracle tests/oracle/models.py make-steps "$tmp/steps"
+    for model in mlp cnn resnet fcn; do
+        case $model in mlp) size="--hidden 16,8" ;; fcn) size="--filters 6 --layers 2" ;; *) size="--filters 4" ;; esac
+        for precision in fp32 bf16 fp16; do
+            case $precision in fp32) mode=O0 ;; *) mode=O1 ;; esac
+            at=$tmp/steps/$model-$precision
+            check "ten steps of $model in $precision" "$gs" train --model $model $size --data "$tmp/steps/$model" --normalize no \
+                --init "$tmp/steps/$model" --precision $precision --mode $mode --scaler static:1024 --optimizer sgd \
+                --lr 0.003 --schedule constant --warmup 0 --clip 0 --batch 32 --steps 10 --threads 1 --valid-every 0 --quiet \
+                --log "$at.jsonl" --checkpoint "$at"
+            run export "$at/step-00000010.safetensors" "$at.safetensors"
+        done
+        check "PyTorch, ten steps of $model" $oracle tests/oracle/models.py steps "$tmp/steps" $model
+    done
     for model in resnet18 vit; do
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         mean=$(sed -n '/"mean"/,/]/p' "$tmp/$model-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')
