@@ -226,7 +226,8 @@ static void show_quantized(const result *r, const use_model *u)
 {
     printf("quantised  products of INT8 %s, ", u->int8 ? "in INT8 arithmetic" : "in floats");
     if (r->calibrated > 0)
-        printf("ranges of %llu batches\n", (unsigned long long)r->calibrated);
+        printf("ranges of %llu batch%s\n", (unsigned long long)r->calibrated,
+               r->calibrated == 1 ? "" : "es");
     else
         printf("ranges of training (%s)\n", u->o.ranges ? u->o.ranges : "ema");
 }

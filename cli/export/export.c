@@ -37,6 +37,19 @@ static size_t rows_of(const use_model *u, const char *end)
     return 0;
 }
 
+/* One token for both: between texts. */
+static void put_end_of_text(json_writer *j, const use_model *u)
+{
+    const int32_t token = u->tokenizer ? gs_tokenizer_end(u->tokenizer) : -1;
+    for (int i = 0; i < 2; i++) {
+        const char *key = i ? "eos_token_id" : "bos_token_id";
+        if (token < 0)
+            put_null(j, key);
+        else
+            put_u64(j, key, (uint64_t)token);
+    }
+}
+
 /* As transformers' LlamaForCausalLM.from_pretrained reads it. */
 static void llama_config(FILE *f, const void *model)
 {
@@ -64,8 +77,7 @@ static void llama_config(FILE *f, const void *model)
     put_double(&j, "attention_dropout", 0);
     put_bool(&j, "tie_word_embeddings", is_tied(u));
     put_string(&j, "torch_dtype", "float32");
-    put_null(&j, "bos_token_id");
-    put_null(&j, "eos_token_id");
+    put_end_of_text(&j, u);
     put_end(&j);
 }
 
@@ -94,14 +106,7 @@ static void gpt_config(FILE *f, const void *model)
     put_double(&j, "attn_pdrop", 0);
     put_bool(&j, "tie_word_embeddings", is_tied(u));
     put_string(&j, "torch_dtype", "float32");
-    const int32_t last = u->tokenizer ? gs_tokenizer_end(u->tokenizer) : -1;
-    for (int i = 0; i < 2; i++) {
-        const char *key = i ? "eos_token_id" : "bos_token_id";
-        if (last < 0)
-            put_null(&j, key);
-        else
-            put_u64(&j, key, (uint64_t)last);
-    }
+    put_end_of_text(&j, u);
     put_end(&j);
 }
 
@@ -158,6 +163,7 @@ static int export_folder(const char *folder, const use_model *u)
 static int check_output(const char *path)
 {
     static gs_checkpoint_text text;
+    char best[4096];
     gs_error error = {0};
     struct stat s;
     if (!*path)
@@ -169,6 +175,10 @@ static int check_output(const char *path)
                         path);
     if (gs_checkpoint_peek(&text, path, &error) == GS_OK)
         return cli_fail("%.120s is a checkpoint, which an export would replace: name another file",
+                        path);
+    if (train_best_path(best, path, &error) == GS_OK)
+        return cli_fail("%.120s is the folder of a run, whose --init would take the export: name "
+                        "another",
                         path);
     return CLI_GO;
 }

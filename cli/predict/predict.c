@@ -280,7 +280,8 @@ int cmd_predict(int argc, char **argv)
         .name = "gradscale predict",
         .operands = "CHECKPOINT FILE...",
         .about = "Prints what a trained model makes of each item, as CSV. Of images and rows "
-                 "of numbers (PNG, JPEG, folders of them, IDX, NumPy, CSV; labels are not needed): "
+                 "of numbers (PNG, JPEG, folders of them, IDX, CIFAR, NumPy, CSV; labels are not "
+                 "needed): "
                  "the most likely classes with their probabilities, or of a model of pixels the "
                  "share of each "
                  "class. Of text files: the loss per token, the perplexity and the next token.",

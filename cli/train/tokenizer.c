@@ -1,5 +1,6 @@
 /* How text becomes tokens: a file of --tokenizer, what lies beside the weights of --init, or what a
  * checkpoint has inside. */
+#include "cli/logs/logs.h"
 #include "cli/train/train.h"
 
 #include "gradscale/io.h"
@@ -40,6 +41,8 @@ int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer)
     return code;
 }
 
+static const char instead_of_pickle[] = "save its state_dict with safetensors.torch.save_file";
+
 static bool is_folder(const char *path)
 {
     struct stat about;
@@ -54,20 +57,37 @@ gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
     return gs_saver_newest(path, 4096, folder, error);
 }
 
+/* A folder of Hugging Face's without a model.safetensors: what it has instead, if it has it. */
+static int refuse_folder(const char *init)
+{
+    char path[4096 + 32];
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", init);
+    if (access(path, F_OK) == 0)
+        return cli_fail("--init: %.120s: its weights are in several files, and one is read: save "
+                        "it with a larger max_shard_size",
+                        init);
+    snprintf(path, sizeof path, "%s/pytorch_model.bin", init);
+    const int code = logs_refuse_pickle(path, instead_of_pickle);
+    return code != CLI_GO
+               ? code
+               : cli_fail("--init: %.120s: holds neither a model.safetensors nor a checkpoint",
+                          init);
+}
+
 int train_init_path(char path[4096], const char *init)
 {
     gs_error error = {0};
     const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
     if (n <= 0 || n >= 4096)
         return cli_fail("--init: the path is too long");
-    if (!is_folder(init) || access(path, F_OK) == 0)
+    if (!is_folder(init))
+        return logs_refuse_pickle(path, instead_of_pickle);
+    if (access(path, F_OK) == 0)
         return CLI_GO;
     const gs_status status = train_best_path(path, init, &error);
-    return status == GS_OK ? CLI_GO
-           : status == GS_ENAME
-               ? cli_fail("--init: %.120s: holds neither a model.safetensors nor a checkpoint",
-                          init)
-               : cli_fail("--init: %s", error.text);
+    return status == GS_OK      ? CLI_GO
+           : status == GS_ENAME ? refuse_folder(init)
+                                : cli_fail("--init: %s", error.text);
 }
 
 static int of_files(char **text, const char *option, const char *path)

@@ -1,4 +1,5 @@
 #include "cli/use/use.h"
+#include "cli/logs/logs.h"
 
 #include "gradscale/io.h"
 
@@ -19,7 +20,7 @@ static int find(use_model *u, const char *path)
         return cli_fail("%.120s: %s", path, strerror(errno));
     snprintf(u->path, sizeof u->path, "%s", path);
     if (!S_ISDIR(about.st_mode))
-        return CLI_GO;
+        return logs_refuse_pickle(path, "give a checkpoint of gradscale train instead");
     const gs_status status = train_best_path(u->path, path, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }

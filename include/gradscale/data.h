@@ -71,7 +71,8 @@ typedef struct gs_data_config {
      * normalisation, classes and tokens, or are refused. NULL: they speak for themselves. */
     const char *like;
     int unlabelled; /* images without their classes, with `like`: targets are -1, and all items are
-                       of the split to train on, in the order of the files */
+                       of the split to train on, in the order of the files; of arrays with a part
+                       to validate with, that one is last */
     int raw;        /* images as the file has them: neither mean nor deviation is taken */
     size_t height, width; /* of the images of a folder; 0: those of the first */
     /* What makes tokens of text, or made those of token files: the text of a tokenizer.json

@@ -299,8 +299,8 @@ static gs_status read_image(gsi_image8 *out, const char *path, size_t channels, 
                  .heap = heap,
                  .error = error};
     if (file.size > MOST_BYTES || file.size < 4)
-        status = gsi_file_fail(&file, error, GS_ESIZE, "has %llu bytes, and is no image",
-                               (unsigned long long)file.size);
+        status = gsi_file_fail(&file, error, GS_ESIZE, "has %llu byte%s, and is no image",
+                               (unsigned long long)file.size, file.size == 1 ? "" : "s");
     d.in.n = (size_t)file.size;
     if (status == GS_OK && !(d.in.data = gsi_new(heap, d.in.n)))
         status = gsi_file_fail(&file, error, GS_ENOMEM, "there is no memory for its bytes");

@@ -135,8 +135,8 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
         return gsi_fail(error, GS_ERANGE, "%s: keeps its size: only images of a folder are scaled",
                         data->name);
     if (config->unlabelled && (!config->like || !data->kind->unlabelled))
-        return gsi_fail(error, GS_ERANGE, "%s: is not a file or folder of images, NumPy or CSV",
-                        data->name);
+        return gsi_fail(error, GS_ERANGE,
+                        "%s: is not a file or folder of images, CIFAR, NumPy or CSV", data->name);
     data->state = gsi_new(&data->heap, data->kind->state);
     if (!data->state)
         return gsi_fail(error, GS_ENOMEM, "%s: there is no memory to open it", data->name);

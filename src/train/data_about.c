@@ -7,6 +7,7 @@
  *
  * Numbers are written so that they read back to the same bits. */
 #include "train/data.h"
+#include "io/io.h"
 #include "io/line.h"
 
 #include <jansson.h>
@@ -292,7 +293,11 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
         return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", data->name);
     const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
     for (size_t i = 0; labels && i < classes; i++) {
+        char shown[GSI_SHOWN];
         const size_t length = strlen(names[i]) + 1;
+        if (!gsi_utf8(names[i], length - 1)) /* a checkpoint, which is JSON, would change it */
+            return gsi_fail(error, GS_EFORMAT, "%s: the name of its class %s is not UTF-8",
+                            data->name, gsi_show(shown, names[i], length - 1));
         char *copy = gsi_arena_new(&data->arena, length, 1);
         if (!copy)
             return gsi_fail(error, GS_ENOMEM, "%s: no memory for its classes", data->name);

@@ -82,12 +82,12 @@ static gs_status read_npz(gs_data *data, gs_source *s, bool alone, gs_error *err
         return gsi_bad_file(s, error, GS_ENAME,
                             "has no array called x_train, x, train_images, images or arr_0");
     gs_status status = read_pair(data, GS_SPLIT_TRAIN, s, pairs[k][0], pairs[k][1], alone, error);
-    for (size_t h = 0; status == GS_OK && !alone && h < GSI_COUNT(held); h++) {
+    for (size_t h = 0; status == GS_OK && h < GSI_COUNT(held); h++) {
         char x[GSI_PATH], y[GSI_PATH];
         if (!gsi_path_replace(x, pairs[k][0], "train", held[h]) || find(s, x) == SIZE_MAX)
             continue;
         gsi_path_replace(y, pairs[k][1], "train", held[h]); /* both of a pair have it or none */
-        return read_pair(data, GS_SPLIT_VALID, s, x, y, false, error);
+        return read_pair(data, GS_SPLIT_VALID, s, x, y, alone, error);
     }
     return status;
 }
@@ -120,12 +120,24 @@ static bool labels_of(char out[GSI_PATH], const char *path)
     return there(out);
 }
 
+/* "x_train.npy" -> "x_test.npy" */
+static bool held_of(char out[GSI_PATH], const char *path)
+{
+    for (size_t h = 0; h < GSI_COUNT(held); h++)
+        if (gsi_path_replace(out, path, "train", held[h]) && there(out))
+            return true;
+    return false;
+}
+
 static gs_status read_npy(gs_data *data, const gs_data_config *config, const char *path,
                           gs_error *error)
 {
     gsi_images *m = data->state;
     char labels[GSI_PATH], valid[GSI_PATH];
+    const bool in_folder = path != config->name, apart = !config->labels && held_of(valid, path);
     gs_status status = read_file(data, &m->x[GS_SPLIT_TRAIN], path, error);
+    if (status == GS_OK && config->unlabelled && in_folder && apart)
+        status = read_file(data, &m->x[GS_SPLIT_VALID], valid, error);
     if (status != GS_OK || config->unlabelled)
         return status;
     if (!config->labels && !labels_of(labels, path))
@@ -135,16 +147,13 @@ static gs_status read_npy(gs_data *data, const gs_data_config *config, const cha
                         data->name);
     status =
         read_file(data, &m->y[GS_SPLIT_TRAIN], config->labels ? config->labels : labels, error);
-    for (size_t h = 0; status == GS_OK && !config->labels && h < GSI_COUNT(held); h++) {
-        if (!gsi_path_replace(valid, path, "train", held[h]) || !there(valid))
-            continue;
-        if (!labels_of(labels, valid))
-            return gsi_fail(error, GS_EIO, "%s: the labels of its validation set are missing",
-                            data->name);
-        status = read_file(data, &m->x[GS_SPLIT_VALID], valid, error);
-        return status == GS_OK ? read_file(data, &m->y[GS_SPLIT_VALID], labels, error) : status;
-    }
-    return status;
+    if (status != GS_OK || !apart)
+        return status;
+    if (!labels_of(labels, valid))
+        return gsi_fail(error, GS_EIO, "%s: the labels of its validation set are missing",
+                        data->name);
+    status = read_file(data, &m->x[GS_SPLIT_VALID], valid, error);
+    return status == GS_OK ? read_file(data, &m->y[GS_SPLIT_VALID], labels, error) : status;
 }
 
 /* ---- the kind ---- */

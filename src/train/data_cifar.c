@@ -156,6 +156,12 @@ static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_erro
     gs_status status = f ? GS_OK : gsi_fail(error, GS_EIO, "%s: its files are gone", data->name);
     for (int split = 0; status == GS_OK && split < GS_SPLIT_COUNT; split++)
         status = read_split(data, (gs_split)split, f, config->name, error);
+    if (status == GS_OK && config->unlabelled) {
+        gsi_images *m = data->state;
+        for (int split = 0; split < GS_SPLIT_COUNT; split++)
+            gsi_idx_free(&m->y[split], &data->heap);
+        return gsi_images_alone(data, error);
+    }
     if (status == GS_OK)
         status = read_names(data, f, config->name, error);
     return status == GS_OK ? gsi_images_set(data, config, error) : status;
@@ -165,6 +171,7 @@ static bool fits(const gsi_place *place) { return place->folder && family_of(pla
 
 const gsi_kind gsi_cifar_set = {.fits = fits,
                                 .state = sizeof(gsi_images),
+                                .unlabelled = true,
                                 .open = open_cifar,
                                 .read = gsi_images_read,
                                 .close = gsi_images_close};

@@ -387,7 +387,7 @@ static gs_status finish(gs_data *data, const gs_data_config *config, bool pixels
         info->items[GS_SPLIT_TRAIN] = f->n;
         return GS_OK;
     }
-    if (status == GS_OK)
+    if (status == GS_OK && (!data->like || data->like->task == info->task)) /* else refused */
         status = pixels ? count_classes(data, error) : set_classes(data, names, error);
     if (f->apart) {
         info->items[GS_SPLIT_TRAIN] = f->n - f->n_valid;

@@ -172,12 +172,16 @@ gs_status gsi_images_alone(gs_data *data, gs_error *error)
 {
     gsi_images *m = data->state;
     const gsi_idx *x = &m->x[GS_SPLIT_TRAIN];
+    const gsi_idx *held = &m->x[GS_SPLIT_VALID];
     if (x->rank < 2)
         return gsi_fail(error, GS_ESIZE, "%s: is a list of numbers, not of images", x->path);
+    const gs_status status = held->data ? check_alike(x, held, error) : GS_OK;
+    if (status != GS_OK)
+        return status;
     set_sizes(data);
     data->info.task = data->like->task;
     data->info.classes = data->like->classes;
-    data->info.items[GS_SPLIT_TRAIN] = x->shape[0];
+    data->info.items[GS_SPLIT_TRAIN] = x->shape[0] + (held->data ? held->shape[0] : 0);
     m->labels = data->info.task == GS_TASK_PIXELS ? data->info.height * data->info.width : 1;
     return GS_OK;
 }
@@ -241,7 +245,7 @@ static gs_status open_paths(gs_data *data, const gs_data_config *config, const c
 
 static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error *error)
 {
-    char path[GSI_PATH];
+    char path[GSI_PATH], valid[GSI_PATH];
     struct stat st;
     const char *images_path = config->name;
     if (stat(config->name, &st) == 0 && S_ISDIR(st.st_mode) && images_in(path, config->name))
@@ -249,14 +253,16 @@ static gs_status open_idx(gs_data *data, const gs_data_config *config, gs_error 
     if (!config->unlabelled)
         return open_paths(data, config, images_path, error);
     gsi_images *m = data->state;
-    const gs_status status = gsi_idx_read(&m->x[GS_SPLIT_TRAIN], images_path, &data->heap, error);
+    gs_status status = gsi_idx_read(&m->x[GS_SPLIT_TRAIN], images_path, &data->heap, error);
+    if (status == GS_OK && images_path == path && validation_of(valid, path))
+        status = gsi_idx_read(&m->x[GS_SPLIT_VALID], valid, &data->heap, error);
     return status == GS_OK ? gsi_images_alone(data, error) : status;
 }
 
 static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config, gs_error *error)
 {
     static const char folder[] = "/usr/share/datasets/fashion-mnist";
-    const gs_data_config plain = {.size = sizeof plain, .name = config->name};
+    const gs_data_config plain = {.size = sizeof plain, .name = config->name, .raw = config->raw};
     char path[GSI_PATH];
     const char *root = config->root ? config->root : folder;
     if (!images_in(path, root))
@@ -291,6 +297,10 @@ gs_status gsi_images_read(const gs_data *data, gs_split split, uint64_t item, fl
             item += data->info.items[GS_SPLIT_TRAIN];
         item = gsi_permute(item, m->x[GS_SPLIT_TRAIN].shape[0], SPLIT_KEY, 0);
         split = GS_SPLIT_TRAIN;
+    }
+    if (!labelled && item >= m->x[GS_SPLIT_TRAIN].shape[0]) { /* see gsi_images_alone */
+        item -= m->x[GS_SPLIT_TRAIN].shape[0];
+        split = GS_SPLIT_VALID;
     }
     double block[1024];
     const size_t first = (size_t)item * m->pixels;

@@ -16,7 +16,7 @@ typedef struct gsi_images {
 
 /* x and y are there, those of VALID too or not: checks them, divides and measures them. */
 gs_status gsi_images_set(gs_data *data, const gs_data_config *config, gs_error *error);
-/* x of TRAIN is there, without labels. */
+/* x is there without labels, that of VALID too or not: one set, in this order. */
 gs_status gsi_images_alone(gs_data *data, gs_error *error);
 gs_status gsi_images_read(const gs_data *data, gs_split split, uint64_t item, float *x,
                           int32_t *ids, int32_t *targets, gs_error *error);

@@ -174,6 +174,8 @@ gs_status gs_infer_load(gs_infer *f, const char *path, gs_error *error)
     }
     if (status == GS_OK)
         status = read_states(f->model->state, &file, error);
+    if (status == GS_OK)
+        status = gsi_weights_check_rest(&file, error);
     gsi_free(&f->ctx->heap, values);
     gsi_weights_close(&file);
     return status;
@@ -198,6 +200,8 @@ static float *read_all(const gsi_weights_file *file, gs_status *status, gs_error
     }
     if (*status == GS_OK)
         *status = read_states(at, file, error);
+    if (*status == GS_OK)
+        *status = gsi_weights_check_rest(file, error);
     return all;
 }
 

@@ -13,6 +13,7 @@
 #include "train/layout.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const gs_layout none;
@@ -207,4 +208,85 @@ gs_status gsi_weights_read_state(float *out, const gsi_weights_file *f, size_t i
     }
     const gs_status status = look_up(&at, f, e->name, 1, shape, error);
     return status == GS_OK ? read_floats(out, f, at, error) : status;
+}
+
+/* ---- what a file has beyond the model ---- */
+
+static bool in_model(const gs_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (strcmp(m->entries[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static gs_status check_absent(const gsi_weights_file *f, const char *name, gs_error *error)
+{
+    char shown[GSI_SHOWN];
+    if (in_model(f->model, name) || find(f, name) == SIZE_MAX)
+        return GS_OK;
+    return gsi_bad_file(f->source, error, GS_ENAME,
+                        "has a tensor %s, which the model does not have",
+                        gsi_show(shown, name, strlen(name)));
+}
+
+/* The names that a weight would have in the next layer, block or stage: each of its numbers is one
+ * higher, one at a time; and that of its bias. */
+static gs_status check_neighbours(const gsi_weights_file *f, const char *name, gs_error *error)
+{
+    char next[256];
+    const size_t n = strlen(name), stem = n - strlen("weight");
+    gs_status status = GS_OK;
+    for (const char *p = name; status == GS_OK && *(p += strcspn(p, "0123456789"));) {
+        char *end;
+        const unsigned long long number = strtoull(p, &end, 10);
+        if (snprintf(next, sizeof next, "%.*s%llu%s", (int)(p - name), name, number + 1, end) <
+            (int)sizeof next)
+            status = check_absent(f, next, error);
+        p = end;
+    }
+    if (status == GS_OK && n > strlen(".weight") && strcmp(name + stem - 1, ".weight") == 0 &&
+        snprintf(next, sizeof next, "%.*sbias", (int)stem, name) < (int)sizeof next)
+        status = check_absent(f, next, error);
+    return status;
+}
+
+/* A head of its own, where the model's is its embedding `i`: they must be equal. */
+static gs_status check_head(const gsi_weights_file *f, size_t i, gs_error *error)
+{
+    static const char head[] = "lm_head.weight";
+    const gs_store_entry *e = &f->model->entries[i];
+    const size_t count = e->rows * e->cols;
+    size_t at;
+    if (in_model(f->model, head) || find(f, head) == SIZE_MAX)
+        return GS_OK;
+    gs_status status =
+        look_up(&at, f, head, 2, (const uint64_t[]){(uint64_t)e->rows, (uint64_t)e->cols}, error);
+    if (status != GS_OK)
+        return status;
+    float *both = gsi_new(&f->ctx->heap, 2 * count * sizeof *both); /* the file holds as much */
+    if (!both)
+        return gsi_bad_file(f->source, error, GS_ENOMEM, "no memory for its tensor %s", head);
+    status = read_floats(both, f, at, error);
+    if (status == GS_OK)
+        status = read_floats(both + count, f, find(f, e->name), error);
+    if (status == GS_OK && memcmp(both, both + count, count * sizeof *both) != 0)
+        status = gsi_bad_file(f->source, error, GS_ENAME,
+                              "its tensor %s is not %s, and the model's head is tied to that", head,
+                              e->name);
+    gsi_free(&f->ctx->heap, both);
+    return status;
+}
+
+gs_status gsi_weights_check_rest(const gsi_weights_file *f, gs_error *error)
+{
+    gs_status status = GS_OK;
+    for (size_t i = 0; status == GS_OK && i < f->model->n; i++) {
+        const char *name = f->model->entries[i].name;
+        status = check_neighbours(f, name, error);
+        if (status == GS_OK && (strcmp(name, "transformer.wte.weight") == 0 ||
+                                strcmp(name, "model.embed_tokens.weight") == 0))
+            status = check_head(f, i, error);
+    }
+    return status;
 }

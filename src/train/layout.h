@@ -19,6 +19,9 @@ gs_status gsi_weights_open(gsi_weights_file *f, const char *path, const gs_model
 /* out[rows * cols] of weight i, as the model has it; out[count] of array i of its statistics. */
 gs_status gsi_weights_read(float *out, const gsi_weights_file *f, size_t i, gs_error *error);
 gs_status gsi_weights_read_state(float *out, const gsi_weights_file *f, size_t i, gs_error *error);
+/* After all were read: that the file is of no larger model. Layers, biases and a head that it has
+ * and the model has not are an error; other tensors are passed over. */
+gs_status gsi_weights_check_rest(const gsi_weights_file *f, gs_error *error);
 void gsi_weights_close(gsi_weights_file *f);
 
 /* Weight i as other makes have it: rank and shape; and its elements, from those in[rows * cols]. */

@@ -96,6 +96,8 @@ check "to about the same loss" close "$floats" "$int8"
 check "on every level" equal "$(loss_of plain --int8 --calibrate 8 --cpu ref --threads 1)" "$int8"
 run eval "$tmp/plain" --int8
 check "eval says so" grep -q '^quantised  products of INT8 in INT8 arithmetic, ranges of 5 batches$' "$tmp/out"
+run eval "$tmp/plain" --int8 --calibrate 1
+check "of one" grep -q ' ranges of 1 batch$' "$tmp/out"
 check "fine-tunes with it" again --init "$tmp/plain/step-00000030.safetensors" --checkpoint "$tmp/tuned"
 check "predict" "$gs" predict "$tmp/cnn" "$images"
 check "generate" "$gs" generate "$tmp/gpt" --prompt "static " --tokens 8

@@ -78,6 +78,10 @@ for file in tokenizer.json vocab.json merges.txt; do
     check "with its $file" cmp "$tmp/hf/$file" "$tmp/moved/$file"
 done
 check "config.json has the end of text" grep -q '"eos_token_id": 699' "$tmp/hf/config.json"
+check "a Llama of tokens" "$gs" train $gpt --positions rotary --norm rms --mlp swiglu --data "$tmp/text" --tokenizer \
+    "$tmp/moved" --steps 1 $small --checkpoint "$tmp/llama"
+check "export of it" run export "$tmp/llama" "$tmp/hf-llama"
+check "its config.json has the end of text, too" grep -q '"eos_token_id": 699' "$tmp/hf-llama/config.json"
 check "--init of the folder" "$gs" train $gpt --data "$tmp/text" --precision bf16 --steps 1 --lr 0 $small --init "$tmp/hf" \
     --checkpoint "$tmp/again"
 check "--init of the checkpoint" "$gs" train $gpt --data "$tmp/text" --precision bf16 --steps 1 --lr 0 $small \

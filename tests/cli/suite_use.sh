@@ -179,6 +179,36 @@ check "--init of another size" says 2 \
 check "--init of llama, of another size" says 2 \
     "llama-out/model.safetensors: its tensor model.layers.0.self_attn.k_proj.weight is [16 32], and the model's [8 32]" \
     train $llama --kv-heads 1 --context 64 --data "$tmp/text" $small --init "$tmp/llama-out/model.safetensors"
+check "--init of more layers" says 2 \
+    "gpt-out/model.safetensors: has a tensor transformer.h.1.ln_1.weight, which the model does not have" \
+    train --model gpt --layers 1 --width 32 --heads 2 --context 64 --data "$tmp/text" $small \
+    --init "$tmp/gpt-out/model.safetensors"
+check "the same of a checkpoint" says 2 \
+    "gpt/best.safetensors: has a tensor transformer.h.1.ln_1.weight, which the model does not have" \
+    train --model gpt --layers 1 --width 32 --heads 2 --context 64 --data "$tmp/text" $small --init "$tmp/gpt"
+check "--init of biases" says 2 \
+    "gpt-out/model.safetensors: has a tensor transformer.h.0.ln_1.bias, which the model does not have" \
+    train --model gpt --layers 2 --width 32 --heads 2 --norm rms --context 64 --data "$tmp/text" $small \
+    --init "$tmp/gpt-out/model.safetensors"
+check "--init of a head of its own" says 2 \
+    "llama-out/model.safetensors: its tensor lm_head.weight is not model.embed_tokens.weight, and the model's head \
+is tied to that" train $llama --head tied --context 64 --data "$tmp/text" $small --init "$tmp/llama-out"
+# the same embedding twice, as a state_dict of PyTorch's has it
+python3 - "$tmp/gpt-out/model.safetensors" "$tmp/twice.safetensors" <<'END'
+import json, sys
+data = open(sys.argv[1], "rb").read()
+n = int.from_bytes(data[:8], "little")
+head, data = json.loads(data[8:8 + n]), data[8 + n:]
+wte = dict(head["transformer.wte.weight"])
+begin, end = wte["data_offsets"]
+wte["data_offsets"] = [len(data), len(data) + end - begin]
+head["lm_head.weight"] = wte
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(len(text).to_bytes(8, "little") + text + data + data[begin:end])
+END
+check "--init of a head that is the embedding" "$gs" train --model gpt --layers 2 --width 32 --heads 2 --context 64 \
+    --data "$tmp/text" --steps 1 $small --no-save --init "$tmp/twice.safetensors"
 check "heads that do not share" says 2 "--heads 4 cannot share --kv-heads 3" \
     train $llama --kv-heads 3 --context 64 --data "$tmp/text" $small
 check "heads that do not turn" says 2 "rotary positions need heads of an even number of columns, not 5" \
@@ -199,6 +229,21 @@ check "takes its best" sh -c "'$gs' predict '$tmp/mlp' '$other' --precision fp32
 mkdir "$tmp/bare"
 check "--init of a folder without a model" says 2 "--init: bare: holds neither a model.safetensors nor a checkpoint" \
     train --model mlp --data "$images" $small --init "$tmp/bare"
+# as torch.save writes them: a zip with a data.pkl, or a pickle alone
+mkdir "$tmp/parts" "$tmp/pickled"
+printf 'PK\003\004\0\0\010\010\0\0archive/data.pklFB' >"$tmp/new.pt"
+printf '\200\002\212\nl\374\234F\371 j\250P\031.' >"$tmp/old.pth"
+cp "$tmp/new.pt" "$tmp/pickled/pytorch_model.bin"
+printf '{}' >"$tmp/parts/model.safetensors.index.json"
+for name in new.pt old.pth pickled; do
+    case $name in pickled) file=pickled/pytorch_model.bin ;; *) file=$name ;; esac
+    check "--init of torch.save, $name" says 2 "$file: is a file of torch.save, which only Python can read: save its \
+state_dict with safetensors.torch.save_file" train --model mlp --data "$images" $small --init "$tmp/$name"
+done
+check "eval of torch.save" says 2 "new.pt: is a file of torch.save, which only Python can read: give a checkpoint \
+of gradscale train instead" eval "$tmp/new.pt"
+check "--init of weights in parts" says 2 "--init: parts: its weights are in several files, and one is read: save it with \
+a larger max_shard_size" train --model mlp --data "$images" $small --init "$tmp/parts"
 check "--init of nothing" says 2 "--init: none: cannot be opened: No such file or directory" \
     train --model cnn --data "$images" $small --init "$tmp/none"
 check "export to no name" says 2 "the name of what to write (OUT) is empty" export "$tmp/cnn" ""
@@ -225,6 +270,9 @@ check "export over a checkpoint" says 2 \
     "source.safetensors is a checkpoint, which an export would replace: name another file" \
     export "$tmp/cnn" "$tmp/source.safetensors"
 check "which stays" cmp "$tmp/cnn/best.safetensors" "$tmp/source.safetensors"
+check "export into a run" says 2 \
+    "cnn is the folder of a run, whose --init would take the export: name another" export "$tmp/cnn" "$tmp/cnn"
+check "which has none" test ! -e "$tmp/cnn/model.safetensors"
 head -c 2000 "$tmp/cnn/best.safetensors" >"$tmp/cut.safetensors"
 check "a file that is cut" not run eval "$tmp/cut.safetensors"
 printf x | dd of="$tmp/cnn/best.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
@@ -240,6 +288,38 @@ if $oracle -c 'import onnxruntime' 2>/dev/null; then
         "$gs" export "$tmp/$model" "$tmp/$model.onnx"
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         check "onnxruntime, $model" $oracle tests/oracle/models.py onnx "$tmp/$model.onnx" "$tmp/$model.json" "$other"
+    done
+    # images of three channels that are no squares, with a class each and with one per pixel
+    python3 - "$tmp" <<'END'
+import random, sys
+random.seed(2)
+n, h, w = 40, 8, 16
+head = lambda *sizes: bytes([0, 0, 8, len(sizes)]) + b"".join(s.to_bytes(4, "big") for s in sizes)
+pixels, classes, masks = b"", b"", b""
+for i in range(n):
+    for y in range(h):
+        for x in range(w):
+            on = x >= 8 and y < 4
+            masks += bytes([i % 3 if on else 0])
+            pixels += bytes([150 * (on and c == i % 3) + 30 * c + random.randrange(20) for c in range(3)])
+    classes += bytes([i % 3])
+for name, labels in ("colour", head(n) + classes), ("masks", head(n, h, w) + masks):
+    open(f"{sys.argv[1]}/{name}-images-idx4-ubyte", "wb").write(head(n, h, w, 3) + pixels)
+    open(f"{sys.argv[1]}/{name}-labels-idx4-ubyte", "wb").write(labels)
+END
+    for model in mlp cnn vit fcn; do
+        case $model in
+        mlp) size="--hidden 16 --data $tmp/colour-images-idx4-ubyte" ;;
+        cnn) size="--filters 4 --data $tmp/colour-images-idx4-ubyte" ;;
+        vit) size="--patch 4 --layers 1 --width 16 --heads 2 --data $tmp/colour-images-idx4-ubyte" ;;
+        fcn) size="--filters 4 --data $tmp/masks-images-idx4-ubyte" ;;
+        esac
+        check "train $model in colour" "$gs" train --model $model $size --steps 20 --lr 0.01 --threads 1 --batch 8 --quiet \
+            --checkpoint "$tmp/$model-colour"
+        "$gs" export "$tmp/$model-colour" "$tmp/$model-colour.onnx" >/dev/null
+        "$gs" predict "$tmp/$model-colour" "$tmp/colour-images-idx4-ubyte" --precision fp32 --top 3 --json >"$tmp/colour.json"
+        check "onnxruntime, $model in colour" $oracle tests/oracle/models.py onnx "$tmp/$model-colour.onnx" \
+            "$tmp/colour.json" "$tmp/colour-images-idx4-ubyte"
     done
 else
     skip onnxruntime "it is not installed (make oracle)"
@@ -269,6 +349,21 @@ else
     skip transformers "it is not installed (make oracle)"
 fi
 if $oracle -c 'import torchvision, torch, safetensors' 2>/dev/null; then
+    # ten steps of the models that torchvision does not have
+    check "models of PyTorch" $oracle tests/oracle/models.py make-steps "$tmp/steps"
+    for model in mlp cnn resnet fcn; do
+        case $model in mlp) size="--hidden 16,8" ;; fcn) size="--filters 6 --layers 2" ;; *) size="--filters 4" ;; esac
+        for precision in fp32 bf16 fp16; do
+            case $precision in fp32) mode=O0 ;; *) mode=O1 ;; esac
+            at=$tmp/steps/$model-$precision
+            check "ten steps of $model in $precision" "$gs" train --model $model $size --data "$tmp/steps/$model" --normalize no \
+                --init "$tmp/steps/$model" --precision $precision --mode $mode --scaler static:1024 --optimizer sgd \
+                --lr 0.003 --schedule constant --warmup 0 --clip 0 --batch 32 --steps 10 --threads 1 --valid-every 0 --quiet \
+                --log "$at.jsonl" --checkpoint "$at"
+            run export "$at/step-00000010.safetensors" "$at.safetensors"
+        done
+        check "PyTorch, ten steps of $model" $oracle tests/oracle/models.py steps "$tmp/steps" $model
+    done
     for model in resnet18 vit; do
         "$gs" predict "$tmp/$model" "$other" --precision fp32 --top 10 --json >"$tmp/$model.json"
         mean=$(sed -n '/"mean"/,/]/p' "$tmp/$model-out/config.json" | tr -d ' \n' | sed 's/.*\[\(.*\)].*/\1/')

@@ -345,6 +345,26 @@ static void test_no_fashion_mnist(void)
             GS_EIO, "install Debian's package dataset-fashion-mnist");
 }
 
+/* The options of images are its own, too, wherever its files are. */
+static void test_raw_fashion_mnist(void)
+{
+    float x[6];
+    int32_t target;
+    empty_folder();
+    write_images("train-images-idx3-ubyte", "train-labels-idx1-ubyte", 6);
+    write_images("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", 3);
+    for (int raw = 0; raw < 2; raw++) {
+        gs_data *data = opened(&(gs_data_config){.size = sizeof(gs_data_config),
+                                                 .name = "fashion-mnist",
+                                                 .root = in_folder(""),
+                                                 .raw = raw});
+        CHECK((gs_data_get_info(data)->mean == NULL) == raw);
+        CHECK(gs_data_read(x, NULL, &target, data, GS_SPLIT_TRAIN, 1, NULL) == GS_OK);
+        CHECK((x[0] == 6 && x[5] == 11) == raw && target == 1);
+        gs_data_close(data);
+    }
+}
+
 static void test_fashion_mnist(void)
 {
     if (access("/usr/share/datasets/fashion-mnist", R_OK) != 0)
@@ -686,5 +706,6 @@ static void test_config(void)
 
 TESTS({"idx types", test_idx_types}, {"images", test_images}, {"idx lies", test_idx_lies},
       {"gzip", test_gzip}, {"no fashion-mnist", test_no_fashion_mnist},
-      {"fashion-mnist", test_fashion_mnist}, {"text", test_text}, {"self", test_self},
-      {"tokens", test_tokens}, {"shapes", test_shapes}, {"config", test_config})
+      {"raw fashion-mnist", test_raw_fashion_mnist}, {"fashion-mnist", test_fashion_mnist},
+      {"text", test_text}, {"self", test_self}, {"tokens", test_tokens}, {"shapes", test_shapes},
+      {"config", test_config})

@@ -198,6 +198,36 @@ static void test_unlabelled(void)
             CHECK(targets[0] == -1 && targets[3] == (t ? -1 : 7));
             gs_data_close(data);
         }
+    /* a folder of two parts: all of both; a file of them: its own */
+    static const char like[] = "{\"task\":\"classes\",\"height\":2,\"width\":2,\"channels\":1,"
+                               "\"classes\":2}";
+    make_folder("idx");
+    make_folder("npy");
+    write_file("idx/t10k-images-idx3-ubyte", file.data, file.n);
+    idx(&file, 0x08, SHAPE(4, 2, 2), 1);
+    write_file("idx/train-images-idx3-ubyte", file.data, file.n);
+    write_npy("npy/x_train.npy", "|u1", "(4, 2, 2)", x, 16);
+    write_npy("npy/x_test.npy", "|u1", "(2, 2, 2)", x, 8);
+    for (int k = 0; k < 2; k++) {
+        float values[4];
+        int32_t target = 7;
+        gs_data *data = fine(
+            (gs_data_config){.name = in_folder(k ? "npy" : "idx"), .like = like, .unlabelled = 1});
+        CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 6);
+        CHECK(gs_data_read(values, NULL, &target, data, GS_SPLIT_TRAIN, 4, NULL) == GS_OK);
+        CHECK(values[0] == 1 && values[3] == 4 && target == -1);
+        gs_data_close(data);
+        data = fine((gs_data_config){
+            .name = in_folder(k ? "npy/x_train.npy" : "idx/train-images-idx3-ubyte"),
+            .like = like,
+            .unlabelled = 1});
+        CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 4);
+        gs_data_close(data);
+    }
+    write_npy("npy/x_test.npy", "|u1", "(2, 3, 2)", x, 12);
+    refused((gs_data_config){.name = in_folder("npy"), .like = like, .unlabelled = 1}, GS_ESIZE,
+            "x_test.npy: is of another shape than");
+    idx(&file, 0x08, SHAPE(2, 2, 2), 1);
     /* the same from files that end too soon */
     write_file("a-images", file.data, file.n - 1);
     refused((gs_data_config){.name = in_folder("a-images"),
@@ -253,7 +283,7 @@ static void test_archives(void)
             "is not one array");
     gs_data *data =
         fine((gs_data_config){.name = in_folder("a.npz"), .like = like, .unlabelled = 1});
-    CHECK(data && gs_data_get_info(data)->items[0] == 6);
+    CHECK(data && gs_data_get_info(data)->items[0] == 12); /* x_train and x_val */
     gs_data_close(data);
 }
 
@@ -397,6 +427,10 @@ static void test_folders(void)
                                "\"classes\":3}";
     refused((gs_data_config){.name = in_folder("b"), .like = like}, GS_ERANGE,
             "has class 3, and the model knows 3");
+    refused((gs_data_config){.name = in_folder("b"),
+                             .like = "{\"task\":\"classes\",\"height\":4,\"width\":4,"
+                                     "\"channels\":3,\"classes\":2}"},
+            GS_ESIZE, "has pixels, and the model was trained on classes");
     /* pixels without their classes are -1, each */
     data = fine((gs_data_config){.name = in_folder("b/images"), .like = like, .unlabelled = 1});
     memset(targets, 7, sizeof targets);

@@ -7,6 +7,7 @@
 #include "train/data.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 /* ---- folders ---- */
 
@@ -122,10 +123,113 @@ static void test_folder(void)
     refused((gs_data_config){.name = in_folder("jpeg"), .like = about}, GS_ENAME,
             "its class cat is none of the model's");
     refused((gs_data_config){.name = in_folder("jpeg/cat/003.jpg")}, GS_ERANGE, "without a class");
+    CHECK(rename(in_folder("jpeg/cat"), in_folder("jpeg/c\xE9")) == 0); /* Latin-1 */
+    refused((gs_data_config){.name = in_folder("jpeg")}, GS_EFORMAT, "is not UTF-8");
+    CHECK(rename(in_folder("jpeg/c\xE9"), in_folder("jpeg/cat")) == 0);
     write_png("jpeg/alone.png", 8, 8, PNG_COLOR_TYPE_RGB, (const uint8_t[192]){0});
     refused((gs_data_config){.name = in_folder("jpeg")}, GS_EFORMAT,
             "lies in no folder of a class");
     refused((gs_data_config){.name = "shapes", .height = 8}, GS_ERANGE, "keeps its size");
+}
+
+/* ---- IDX written out as folders ---- */
+
+enum { WRITTEN = 200, SIDE = 28 };
+
+/* Images to validate with of `name`, grey and of SIDE by SIDE, as a folder per class. */
+static void write_out(const char *name, bool jpeg)
+{
+    gs_data *data = open_it((gs_data_config){.name = name, .raw = 1});
+    for (uint64_t i = 0; data && i < WRITTEN; i++) {
+        float x[SIDE * SIDE];
+        uint8_t pixels[SIDE * SIDE];
+        int32_t class;
+        char file_name[64];
+        struct stat about;
+        CHECK(gs_data_read(x, NULL, &class, data, GS_SPLIT_VALID, i, NULL) == GS_OK);
+        for (size_t k = 0; k < SIDE * SIDE; k++)
+            pixels[k] = (uint8_t)x[k];
+        snprintf(file_name, sizeof file_name, "%s/%d", jpeg ? "jpeg" : "png", (int)class);
+        if (stat(in_folder(file_name), &about) != 0)
+            make_folder(file_name);
+        snprintf(file_name, sizeof file_name, "out.%s", jpeg ? "jpg" : "png");
+        if (jpeg)
+            write_jpeg(file_name, SIDE, SIDE, 1, pixels);
+        else
+            write_png(file_name, SIDE, SIDE, PNG_COLOR_TYPE_GRAY, pixels);
+        char to[256];
+        snprintf(to, sizeof to, "%.150s/%d/%03u.%s", in_folder(jpeg ? "jpeg" : "png"), (int)class,
+                 (unsigned)i, jpeg ? "jpg" : "png");
+        CHECK(rename(in_folder(file_name), to) == 0);
+    }
+    gs_data_close(data);
+}
+
+/* A folder of PNG has the bits of the set it was written from, one of JPEG nearly its values. */
+static void check_written(const char *name)
+{
+    char about[4000];
+    gs_data *data = open_it((gs_data_config){.name = name});
+    CHECK(gs_data_describe(about, sizeof about, NULL, data, NULL) == GS_OK);
+    for (int jpeg = 0; jpeg < 2; jpeg++) {
+        make_folder(jpeg ? "jpeg" : "png");
+        write_out(name, jpeg);
+        gs_data *folder_of =
+            open_it((gs_data_config){.name = in_folder(jpeg ? "jpeg" : "png"), .like = about});
+        const gs_data_info *info = gs_data_get_info(folder_of);
+        CHECK(info->items[0] + info->items[1] == WRITTEN);
+        double off = 0;
+        for (uint64_t i = 0; i < WRITTEN; i++) {
+            const gs_split split = i < info->items[0] ? GS_SPLIT_TRAIN : GS_SPLIT_VALID;
+            const uint64_t item = i - (split == GS_SPLIT_VALID ? info->items[0] : 0);
+            float x[SIDE * SIDE], want[SIDE * SIDE];
+            int32_t class, wanted;
+            char path[256];
+            CHECK(gs_data_read(x, NULL, &class, folder_of, split, item, NULL) == GS_OK);
+            gs_data_item_name(path, sizeof path, folder_of, split, item);
+            const uint64_t from = strtoull(strrchr(path, '/') + 1, NULL, 10);
+            CHECK(gs_data_read(want, NULL, &wanted, data, GS_SPLIT_VALID, from, NULL) == GS_OK);
+            CHECK_MSG(class == wanted, "%s: %d, not %d", path, (int)class, (int)wanted);
+            CHECK_MSG(jpeg || memcmp(x, want, sizeof x) == 0, "%s has other bits", path);
+            for (size_t k = 0; k < SIDE * SIDE; k++)
+                off += fabs((double)x[k] - (double)want[k]) / (SIDE * SIDE * WRITTEN);
+        }
+        CHECK_MSG(off < 0.05, "%s: off by %g deviations", info->name, off);
+        gs_data_close(folder_of);
+    }
+    gs_data_close(data);
+}
+
+static void test_written(void)
+{
+    static const char *const names[][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
+                                           {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}};
+    static uint8_t images[16 + WRITTEN * SIDE * SIDE] = {0, 0, 8, 3,    0, 0, 0, WRITTEN,
+                                                         0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    uint8_t labels[8 + WRITTEN] = {0, 0, 8, 1, 0, 0, 0, WRITTEN};
+    empty_folder();
+    for (size_t i = 0; i < WRITTEN; i++) { /* a bright square on a slope, its size by class */
+        const size_t class = labels[8 + i] = (uint8_t)(i % 10), from = 2 + i % 7;
+        for (size_t y = 0; y < SIDE; y++)
+            for (size_t x = 0; x < SIDE; x++)
+                images[16 + (i * SIDE + y) * SIDE + x] =
+                    x >= from && x < from + 4 + class && y >= from && y < from + 4 + class
+                        ? 220
+                        : (uint8_t)(3 * x + y + i / 4);
+    }
+    for (size_t k = 0; k < 2; k++) {
+        write_file(names[k][0], images, sizeof images);
+        write_file(names[k][1], labels, sizeof labels);
+    }
+    check_written(in_folder("train-images-idx3-ubyte"));
+}
+
+static void test_fashion_mnist(void)
+{
+    if (access("/usr/share/datasets/fashion-mnist", R_OK) != 0)
+        SKIP("the data set is not installed (scripts/deps.sh demo)");
+    empty_folder();
+    check_written("fashion-mnist");
 }
 
 static void test_masks(void)
@@ -192,6 +296,7 @@ static void test_damaged(void)
             CHECK_MSG(gsi_image_read(&image, in_folder("b"), 0, false, &heap, &error) != GS_OK,
                       "%s of %zu bytes", name, cut);
             CHECK(!image.data && error.text[0]);
+            CHECK_MSG(cut > 1 || strstr(error.text, "has 1 byte, and"), "%s", error.text);
         }
         for (size_t at = 0; at < n; at += 1 + at / 64) {
             content[at] ^= 0x55;
@@ -415,6 +520,16 @@ static void test_cifar(void)
         const double raw = (double)x[3 * 77 + c] / info->inverse_std[c] + info->mean[c];
         CHECK_MSG(fabs(raw - (c ? 50 : 10)) < 1e-3, "channel %d: %g", c, raw);
     }
+    char about[2000];
+    CHECK(gs_data_describe(about, sizeof about, NULL, data, NULL) == GS_OK);
+    gs_data_close(data);
+    data = open_it((gs_data_config){.name = folder, .like = about, .unlabelled = 1});
+    info = gs_data_get_info(data);
+    CHECK(info->items[0] == 9 && info->items[1] == 0 && strcmp(info->labels[6], "g") == 0);
+    static float last[3072];
+    CHECK(gs_data_read(x, NULL, &class, data, GS_SPLIT_TRAIN, 0, NULL) == GS_OK && class == -1);
+    CHECK(gs_data_read(last, NULL, &class, data, GS_SPLIT_TRAIN, 8, NULL) == GS_OK && class == -1);
+    CHECK(memcmp(x, last, sizeof x) == 0); /* the first record is the one to validate with */
     gs_data_close(data);
     records[3][0] = 10;
     write_file("data_batch_2.bin", records, sizeof records);
@@ -561,7 +676,7 @@ static void test_loader(void)
     empty_folder();
 }
 
-TESTS({"folder", test_folder}, {"masks", test_masks}, {"damaged", test_damaged}, {"fit", test_fit},
-      {"npy", test_npy}, {"csv", test_csv}, {"npz", test_npz}, {"cifar", test_cifar},
-      {"cifar100", test_cifar100}, {"nanogpt", test_nanogpt}, {"augment", test_augment},
-      {"loader", test_loader})
+TESTS({"folder", test_folder}, {"written", test_written}, {"fashion-mnist", test_fashion_mnist},
+      {"masks", test_masks}, {"damaged", test_damaged}, {"fit", test_fit}, {"npy", test_npy},
+      {"csv", test_csv}, {"npz", test_npz}, {"cifar", test_cifar}, {"cifar100", test_cifar100},
+      {"nanogpt", test_nanogpt}, {"augment", test_augment}, {"loader", test_loader})
