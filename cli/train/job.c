@@ -322,7 +322,7 @@ static int write_config(const train_job *j)
     bool opened;
     if (!train_config_path(path, sizeof path, j->o.checkpoint))
         return cli_fail("--checkpoint: the path is too long");
-    const int why = cli_write_file(path, j->config, strlen(j->config), &opened);
+    const int why = cli_write_here(path, j->config, strlen(j->config), &opened);
     return why == 0 ? CLI_GO : cli_failed("%.120s cannot be written: %s", path, strerror(why));
 }
 

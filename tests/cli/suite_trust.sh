@@ -148,6 +148,14 @@ if command -v python3 >/dev/null; then
         [ -z "$(ls home)" ]
     }
     check "a linked folder in its folder" linked_folder
+    linked_config()
+    {
+        rm -rf evil && cp -r moved evil && echo precious >home/file && ln -sf "$tmp/home/file" evil/job.conf &&
+            train 0 --resume --checkpoint evil --steps 8 || return 1
+        [ "$(cat home/file)" = precious ] && [ ! -L evil/job.conf ] && grep -q '^steps = 8' evil/job.conf
+    }
+    check "a job.conf that is a link" linked_config
+    rm -f home/file
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
