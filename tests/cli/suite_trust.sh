@@ -165,6 +165,17 @@ if command -v python3 >/dev/null; then
 else
     skip "forged checkpoints" "there is no python3"
 fi
+# A pipe that nobody reads or writes would hold the run for ever, and signals wait while a report is written.
+rm -rf evil
+cp -r moved evil
+rm evil/log evil/sub.csv evil/report.html evil/job.conf
+mkfifo evil/log evil/sub.csv evil/report.html evil/job.conf
+check "pipes in its folder" exits 0 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
+check "are told of" says "the run wrote its csv to moved/sub.csv, and there is no file now: give --csv"
+check "but for the options, which are a file again" test -f evil/job.conf
+rm evil/*.safetensors evil/job.conf && mkfifo evil/job.conf
+check "a pipe for options" exits 2 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
+check "is refused" says "^gradscale: --resume: evil/job.conf is no file"
 check "what the command line names is written" train 0 --resume --checkpoint moved --steps 7 --report home/report.html
 check "where it says" test -s home/report.html
 
