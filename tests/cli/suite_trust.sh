@@ -165,6 +165,24 @@ if command -v python3 >/dev/null; then
 else
     skip "forged checkpoints" "there is no python3"
 fi
+if command -v script >/dev/null; then
+    # on a terminal, which turns \n into \r\n; C1 as UTF-8
+    shows() { TERM=dumb script -qec "$1" /dev/null </dev/null >out 2>&1; cat out; tr -d '\r' <out | grep -q "$2"; }
+    bare() { ! tr -d '\r\n\t' <out | grep -q "$(printf '[\001-\037]')" && ! grep -q "$(printf '\302\233')" out; }
+    c1=$(printf '\302\233')
+    cp text "te${c1}xt, 1"
+    check "a name to predict" shows "'$gs' predict moved 'te${c1}xt, 1' --threads 1" '^"te?xt, 1",'
+    check "has no C1" bare
+    check "nor C0" shows "'$gs' predict moved '$(printf 'te\033[31mxt')' --threads 1" '^te?\[31mxt,'
+    check "of either kind" bare
+    prompt=$(printf '\303\274\302\260\302\302\233')
+    check "a text to go on with" shows "'$gs' generate moved --prompt '$prompt' --tokens 1 --top-k 1 --threads 1" \
+        "$(printf '\303\274\302\260\302?')"
+    "$gs" predict moved "te${c1}xt, 1" --threads 1 >out
+    check "in a file it is as it was" grep -q "^\"te${c1}xt, 1\"," out
+else
+    skip "controls on a terminal" "there is no script"
+fi
 # A pipe that nobody reads or writes would hold the run for ever, and signals wait while a report is written.
 rm -rf evil
 cp -r moved evil
