@@ -576,5 +576,49 @@ static void test_order(void)
     empty_folder();
 }
 
+static size_t resized; /* bytes that the file has then */
+
+static void resize_batch(void)
+{
+    static uint8_t records[5 * 3073];
+    const int fd = (int)syscall(SYS_openat, AT_FDCWD, in_folder("cifar/data_batch_1.bin"),
+                                O_WRONLY | O_TRUNC | O_CLOEXEC, 0);
+    CHECK(write(fd, records, resized) == (ssize_t)resized);
+    close(fd);
+}
+
+/* A file that somebody writes to while it is read: memory is for the images that it had. */
+static void test_size_changes(void)
+{
+    static uint8_t records[2 * 3073];
+    static const size_t sizes[] = {3073, 5 * 3073};
+    unsigned told = 0;
+    records[3073] = 1;
+    make_folder("cifar");
+    write_file("cifar/test_batch.bin", records, sizeof records);
+    for (size_t i = 0; i < GSI_COUNT(sizes); i++)
+        for (unsigned n = 1, struck = 1; struck; n++) {
+            gs_data *data = NULL;
+            gs_error error = {0};
+            const gs_data_config config = {.size = sizeof config, .name = in_folder("cifar")};
+            write_file("cifar/data_batch_1.bin", records, sizeof records);
+            resized = sizes[i];
+            fault_plan(FAULT_OPEN, n, EINTR); /* which is tried again */
+            fault.then = resize_batch;
+            const gs_status status = gs_data_open(&data, &config, NULL, &error);
+            struck = (unsigned)fault_struck();
+            fault_plan(FAULT_NONE, 0, 0);
+            const uint64_t items = data ? gs_data_get_info(data)->items[GS_SPLIT_TRAIN] : 2;
+            CHECK_MSG(status == GS_OK ? items == 2 || items == resized / 3073
+                                      : strstr(error.text, "its size changed") != NULL,
+                      "open %u: %llu items: %s", n, (unsigned long long)items, error.text);
+            told += status == GS_EIO;
+            gs_data_close(data);
+        }
+    CHECK(told == GSI_COUNT(sizes));
+    empty_folder();
+}
+
 TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
-      {"system_calls", test_system_calls}, {"order", test_order})
+      {"system_calls", test_system_calls}, {"order", test_order},
+      {"size_changes", test_size_changes})
