@@ -58,6 +58,8 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
         status = walk(p, path, depth + 1, error);
     } else if (stat(path, &target) != 0) {
         file = p->all;
+        if (!file && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) /* no link to nothing */
+            status = fail(path, error, GS_EIO, strerror(errno));
     } else {
         file = S_ISREG(target.st_mode) && (target.st_size > 0 || p->all);
     }

@@ -576,6 +576,28 @@ static void test_order(void)
     empty_folder();
 }
 
+/* No text of a folder is left out because the system could not say what it is. */
+static void test_folder_errors(void)
+{
+    unsigned told = 0;
+    make_folder("texts");
+    write_text("texts/a.txt", "one file of a folder, and what is in it\n");
+    write_text("texts/b.txt", "another file, and what is in it\n");
+    for (unsigned n = 1, struck = 1; struck; n++) {
+        books b = {0};
+        gs_error error = {0};
+        const gs_alloc alloc = books_hook(&b);
+        fault_plan(FAULT_STAT, n, EIO);
+        const gs_status status = walk(in_folder("texts"), &alloc, &error);
+        struck = (unsigned)fault_struck();
+        fault_plan(FAULT_NONE, 0, 0);
+        CHECK_MSG(status == (struck ? GS_EIO : GS_OK), "call %u: %s", n, error.text);
+        told += struck;
+    }
+    CHECK(told == 4);
+    empty_folder();
+}
+
 static size_t resized; /* bytes that the file has then */
 
 static void resize_batch(void)
@@ -621,4 +643,4 @@ static void test_size_changes(void)
 
 TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
       {"system_calls", test_system_calls}, {"order", test_order},
-      {"size_changes", test_size_changes})
+      {"folder_errors", test_folder_errors}, {"size_changes", test_size_changes})
