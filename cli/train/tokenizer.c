@@ -56,6 +56,7 @@ gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
 
 int train_init_path(char path[4096], const char *init)
 {
+    static bool told;
     gs_error error = {0};
     const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
     if (n <= 0 || n >= 4096)
@@ -63,6 +64,9 @@ int train_init_path(char path[4096], const char *init)
     if (!is_folder(init) || access(path, F_OK) == 0)
         return CLI_GO;
     const gs_status status = train_best_path(path, init, &error);
+    if (status == GS_OK && error.status != GS_OK && !told)
+        cli_warn("--init: %s", error.text); /* a newer one is damaged */
+    told = true;
     return status == GS_OK ? CLI_GO
            : status == GS_ENAME
                ? cli_fail("--init: %.120s: holds neither a model.safetensors nor a checkpoint",

@@ -21,6 +21,8 @@ static int find(use_model *u, const char *path)
     if (!S_ISDIR(about.st_mode))
         return CLI_GO;
     const gs_status status = train_best_path(u->path, path, &error);
+    if (status == GS_OK && error.status != GS_OK)
+        cli_warn("%s", error.text); /* a newer one is damaged */
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 

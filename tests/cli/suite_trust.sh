@@ -183,6 +183,14 @@ if command -v script >/dev/null; then
 else
     skip "controls on a terminal" "there is no script"
 fi
+# Weights older than they look are told of.
+cp -r moved older
+rm older/best* && for f in older/step-*; do last=$f; done && truncate -s 1000 "$last"
+check "eval of a folder whose newest checkpoint is damaged" exits 0 "$gs" eval older --data text --threads 1
+check "says that it takes an older one" says "$last: .*; an older one is taken"
+check "train --init of it" train 0 $gpt --init older --steps 1 --no-save
+check "says so, once" test "$(grep -c "^gradscale: --init: $last: .*; an older one is taken" err)" -eq 1
+rm -r older
 # A pipe that nobody reads or writes would hold the run for ever, and signals wait while a report is written.
 rm -rf evil
 cp -r moved evil
