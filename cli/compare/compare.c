@@ -163,11 +163,18 @@ static int make_folder(const char *path)
     return CLI_GO;
 }
 
+/* Names in the folder may be anybody's: a pipe would hang, and a link leads out of it. */
+static bool is_file(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
 /* Whether the file holds this text. */
 static bool holds(const char *path, const char *text, size_t length)
 {
     char *have = cli_resize(NULL, length + 1);
-    FILE *f = fopen(path, "r");
+    FILE *f = is_file(path) ? fopen(path, "r") : NULL;
     const size_t got = f ? fread(have, 1, length + 1, f) : 0;
     const bool same = f && got == length && memcmp(have, text, length) == 0;
     if (f)
@@ -188,7 +195,7 @@ static int write_config(const char *path)
     if (given.resume && !holds(path, text, length))
         code = cli_fail("--resume: %.120s is of a job with other options", path);
     bool opened = true;
-    const int why = given.resume ? 0 : cli_write_file(path, text, length, &opened);
+    const int why = given.resume ? 0 : cli_write_here(path, text, length, &opened);
     if (why != 0)
         code = opened ? cli_failed("%.120s: %s", path, strerror(why))
                       : cli_fail("%.120s: %s", path, strerror(why));
@@ -225,7 +232,7 @@ static void make_trials(compare_all *c)
 
 static void read_log(compare_trial *t)
 {
-    if (access(t->log, R_OK) == 0)
+    if (is_file(t->log) && access(t->log, R_OK) == 0)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
 }
 
@@ -269,6 +276,9 @@ static void write_report(compare_all *c)
         if (c->trials[i].is_read && c->trials[i].has.n > 0)
             logs[n++] = c->trials[i].log;
     snprintf(c->report, sizeof c->report, "%s/report.html", c->output);
+    struct stat about;
+    if (lstat(c->report, &about) == 0 && !S_ISREG(about.st_mode))
+        unlink(c->report); /* a folder stays, and is told of */
     if (n == 0 ||
         report_write(c->report, logs, n, &(report_options){.config = c->config}) != CLI_DONE)
         c->report[0] = 0;

@@ -205,9 +205,29 @@ check "is refused" says "^gradscale: --resume: evil/job.conf is no file"
 check "what the command line names is written" train 0 --resume --checkpoint moved --steps 7 --report home/report.html
 check "where it says" test -s home/report.html
 
+# ---- nor do folders of comparisons ----
+
+compared() { exits 0 timeout -s KILL 100 "$gs" compare $gpt --steps 2 --runs fp32 --output "$@"; }
+mine="fp32-seed-1.jsonl fp32-seed-1.txt report.html job.conf"
+mkdir -p linked
+for file in $mine; do
+    echo precious >"home/$file"
+    ln -s "$tmp/home/$file" "linked/$file"
+done
+check "a comparison in a folder of links" compared linked
+stay() { for file in $mine; do [ "$(cat "home/$file")" = precious ] && [ -s "linked/$file" ] && [ ! -L "linked/$file" ] || return 1; done; }
+check "writes to none of what they lead to" stay
+rm linked/fp32* linked/report.html
+mkfifo linked/fp32-seed-1.jsonl linked/fp32-seed-1.txt linked/report.html
+check "one that goes on in a folder of pipes" compared linked --resume
+check "waits for none" test -f linked/report.html -a -f linked/fp32-seed-1.jsonl -a -f linked/fp32-seed-1.txt
+rm linked/job.conf && mkfifo linked/job.conf
+check "nor for its options" exits 2 timeout -s KILL 100 "$gs" compare $gpt --steps 2 --runs fp32 --output linked --resume
+check "which are not there" says "^gradscale: --resume: linked/job.conf is of a job with other options"
+
 # ---- a folder without a checkpoint ----
 
-rm -rf run moved evil home
+rm -rf run moved evil home linked
 mkdir empty
 check "nothing to resume" train 2 $gpt --resume --checkpoint empty --steps 2
 check "is refused" says "^gradscale: --resume: empty holds neither a checkpoint nor the job.conf of a run"
