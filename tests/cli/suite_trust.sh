@@ -195,10 +195,12 @@ rm -r older
 rm -rf evil
 cp -r moved evil
 rm evil/log evil/sub.csv evil/report.html evil/job.conf
-mkfifo evil/log evil/sub.csv evil/report.html evil/job.conf
+mkfifo evil/log evil/log.jsonl evil/sub.csv evil/report.html evil/job.conf
 check "pipes in its folder" exits 0 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
 check "are told of" says "the run wrote its csv to moved/sub.csv, and there is no file now: give --csv"
 check "but for the options, which are a file again" test -f evil/job.conf
+check "a report of it" exits 2 timeout -s KILL 100 "$gs" report evil --output page.html
+check "which waits for none" says "^gradscale: evil: is a folder without a log.jsonl: name the log"
 rm evil/*.safetensors evil/job.conf && mkfifo evil/job.conf
 check "a pipe for options" exits 2 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
 check "is refused" says "^gradscale: --resume: evil/job.conf is no file"
