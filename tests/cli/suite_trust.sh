@@ -313,6 +313,13 @@ check "keeps its permissions" test "$(stat -c %a page)" = 640
 ln -s page link.html
 check "over a link" report link.html
 check "which stays one" test -L link.html
+mkfifo unread
+check "a report to a pipe that nobody reads can be ended" exits 124 timeout -k 100 1 "$gs" report r.log --output unread
+cat unread >read &
+check "one that is read is written to" report unread
+wait $!
+check "as a whole" grep -q '</html>' read
+rm unread read
 if can_fault; then
     mkdir out.d
     planted() # what lies where the temporary would be is not followed and not written to
