@@ -232,16 +232,19 @@ static void make_trials(compare_all *c)
 
 static void read_log(compare_trial *t)
 {
-    if (is_file(t->log) && access(t->log, R_OK) == 0)
+    if (is_file(t->log))
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
 }
 
-/* What an earlier comparison has brought to its end is DONE. */
-static void find_done(compare_all *c)
+/* What an earlier comparison has brought to its end is DONE. A log that cannot be read may be one of
+ * those: it is not to be begun anew. */
+static int find_done(compare_all *c)
 {
     for (size_t i = 0; i < c->n * c->seeds; i++) {
         compare_trial *t = &c->trials[i];
         read_log(t);
+        if (t->has.unread)
+            return CLI_FAILED;
         if (t->is_read && t->has.status &&
             cli_read_choice("done|early stop|stuck|diverged", t->has.status) >= 0) {
             t->ending = COMPARE_DONE;
@@ -252,6 +255,7 @@ static void find_done(compare_all *c)
             t->is_read = false;
         }
     }
+    return CLI_GO;
 }
 
 static void trial_ended(const compare_all *c, compare_trial *t)
@@ -285,6 +289,13 @@ static void write_report(compare_all *c)
     free(logs);
 }
 
+static void free_trials(compare_all *c)
+{
+    for (size_t i = 0; i < c->n * c->seeds; i++)
+        report_free(&c->trials[i].has);
+    free(c->trials);
+}
+
 int cmd_compare(int argc, char **argv)
 {
     int code = parse(argc, argv);
@@ -306,8 +317,10 @@ int cmd_compare(int argc, char **argv)
         (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);
-    if (given.resume)
-        find_done(&c);
+    if (given.resume && (code = find_done(&c)) != CLI_GO) {
+        free_trials(&c);
+        return code;
+    }
     bool complete = compare_children(&c, trial_ended);
     write_report(&c);
     complete &= c.report[0] != 0;
@@ -315,10 +328,8 @@ int cmd_compare(int argc, char **argv)
         compare_json(&c, stdout);
     else if (!c.quiet)
         compare_show(&c);
-    for (size_t i = 0; i < c.n * c.seeds; i++) {
+    for (size_t i = 0; i < c.n * c.seeds; i++)
         complete &= c.trials[i].ending == COMPARE_DONE && c.trials[i].is_read;
-        report_free(&c.trials[i].has);
-    }
-    free(c.trials);
+    free_trials(&c);
     return complete ? CLI_DONE : CLI_FAILED;
 }

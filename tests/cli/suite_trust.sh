@@ -219,6 +219,29 @@ done
 check "a comparison in a folder of links" compared linked
 stay() { for file in $mine; do [ "$(cat "home/$file")" = precious ] && [ -s "linked/$file" ] && [ ! -L "linked/$file" ] || return 1; done; }
 check "writes to none of what they lead to" stay
+if can_fault; then
+    cp linked/fp32-seed-1.jsonl jsonl.old
+    unread() # no read of a log that is complete, nor its opening, may begin the run anew
+    {
+        told=0
+        for call in read open; do
+            n=1
+            while fault --root "$tmp/linked/fp32-seed-1.jsonl" --counts counts --fail $call:$n:EIO -- \
+                "$gs" compare $gpt --steps 2 --runs fp32 --output linked --resume >out 2>err; code=$?
+                [ "$(awk -v call=$call '$1 == call { print $2 }' counts)" -ge $n ]; do
+                echo "$call $n: exit code $code"
+                cat err
+                cmp linked/fp32-seed-1.jsonl jsonl.old && [ $code -le 1 ] || return 1
+                told=$((told + code))
+                n=$((n + 1))
+            done
+        done
+        [ $told -ge 2 ]
+    }
+    cp -p linked/fp32-seed-1.jsonl stamp
+    check "a read of a log fails when it goes on" unread
+    check "the run is not begun anew" test ! linked/fp32-seed-1.jsonl -nt stamp
+fi
 rm linked/fp32* linked/report.html
 mkfifo linked/fp32-seed-1.jsonl linked/fp32-seed-1.txt linked/report.html
 check "one that goes on in a folder of pipes" compared linked --resume
