@@ -163,24 +163,45 @@ static int make_folder(const char *path)
     return CLI_GO;
 }
 
-/* Names in the folder may be anybody's: a pipe would hang, and a link leads out of it. */
-static bool is_file(const char *path)
+/* Names in the folder may be anybody's: a pipe would hang. What the system cannot examine may be a
+ * file: reading it tells. */
+static bool may_be_file(const char *path)
 {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISREG(about.st_mode);
+    return stat(path, &about) == 0 ? S_ISREG(about.st_mode) : errno != ENOENT;
 }
 
-/* Whether the file holds this text. */
-static bool holds(const char *path, const char *text, size_t length)
+/* Up to n bytes of it. -1: errno. */
+static ssize_t read_start(const char *path, char *to, size_t n)
+{
+    const int fd = cli_open(path, O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : 1;
+    size_t all = 0;
+    while (got > 0 && all < n) {
+        do
+            got = read(fd, to + all, n - all);
+        while (got < 0 && errno == EINTR);
+        all += got > 0 ? (size_t)got : 0;
+    }
+    const int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return got < 0 ? -1 : (ssize_t)all;
+}
+
+/* CLI_GO where the file holds this text. */
+static int check_same(const char *path, const char *text, size_t length)
 {
     char *have = cli_resize(NULL, length + 1);
-    FILE *f = is_file(path) ? fopen(path, "r") : NULL;
-    const size_t got = f ? fread(have, 1, length + 1, f) : 0;
-    const bool same = f && got == length && memcmp(have, text, length) == 0;
-    if (f)
-        fclose(f);
+    const ssize_t got = may_be_file(path) ? read_start(path, have, length + 1) : 0;
+    const int code = got < 0
+                         ? cli_failed("--resume: %.120s cannot be read: %s", path, strerror(errno))
+                     : got == (ssize_t)length && memcmp(have, text, length) == 0
+                         ? CLI_GO
+                         : cli_fail("--resume: %.120s is of a job with other options", path);
     free(have);
-    return same;
+    return code;
 }
 
 /* The options of all runs, as a file that train reads: a run can be repeated by hand. */
@@ -191,9 +212,7 @@ static int write_config(const char *path)
     FILE *f = cli_text_begin(&text, &length);
     cli_config_write(f, train_rows);
     cli_text_end(f, &text);
-    int code = CLI_GO;
-    if (given.resume && !holds(path, text, length))
-        code = cli_fail("--resume: %.120s is of a job with other options", path);
+    int code = given.resume ? check_same(path, text, length) : CLI_GO;
     bool opened = true;
     const int why = given.resume ? 0 : cli_write_here(path, text, length, &opened);
     if (why != 0)
@@ -232,7 +251,7 @@ static void make_trials(compare_all *c)
 
 static void read_log(compare_trial *t)
 {
-    if (is_file(t->log))
+    if (may_be_file(t->log))
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
 }
 
