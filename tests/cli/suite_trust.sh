@@ -326,6 +326,27 @@ print(json.loads(b.read(n))['__metadata__']['best_step'])")
     check "what is given up is not the best" given_up
 fi
 
+# A folder that cannot be listed may hold the checkpoints of another run.
+if can_fault; then
+    check "a run to be kept" train 0 $gpt --steps 4 --checkpoint ours --keep 0
+    cp -r ours ours.old
+    unlisted()
+    {
+        for call in opendir readdir stat open; do
+            n=1
+            while fault --root "$tmp/ours" --counts counts --fail $call:$n:EIO -- \
+                "$gs" train $gpt --steps 2 --lr 0.5 --checkpoint ours --keep 1 >out 2>err; code=$?
+                [ "$(awk -v call=$call '$1 == call { print $2 }' counts)" -ge $n ]; do
+                echo "$call $n: exit code $code"
+                cat err
+                [ $code != 0 ] && diff -r ours.old ours || return 1
+                n=$((n + 1))
+            done
+        done
+    }
+    check "a folder that cannot be looked at is no empty one" unlisted
+fi
+
 # ---- reports ----
 
 check "a run to report" train 0 $gpt --steps 3 --log r.log
