@@ -345,6 +345,22 @@ if can_fault; then
         done
     }
     check "a folder that cannot be looked at is no empty one" unlisted
+    echo '{"step":1,"loss":1}' >kept.log
+    cp kept.log kept.old
+    unlooked()
+    {
+        n=1
+        while fault --root "$tmp/kept.log" --counts counts --fail stat:$n:EIO -- \
+            "$gs" train $gpt --steps 1 --no-save --log kept.log >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat err
+            [ $code != 0 ] && cmp kept.log kept.old || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "nor a log" unlooked
 fi
 
 # ---- reports ----
