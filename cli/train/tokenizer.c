@@ -4,6 +4,7 @@
 
 #include "gradscale/io.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,10 +47,13 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+/* What cannot be examined may be there: opening it tells. */
+static bool may_be_there(const char *path) { return access(path, F_OK) == 0 || errno != ENOENT; }
+
 gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
 {
     const int n = snprintf(path, 4096, "%s/best.safetensors", folder);
-    if (n > 0 && n < 4096 && access(path, F_OK) == 0)
+    if (n > 0 && n < 4096 && may_be_there(path))
         return GS_OK;
     return gs_saver_newest(path, 4096, folder, error);
 }
@@ -61,7 +65,7 @@ int train_init_path(char path[4096], const char *init)
     const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
     if (n <= 0 || n >= 4096)
         return cli_fail("--init: the path is too long");
-    if (!is_folder(init) || access(path, F_OK) == 0)
+    if (!is_folder(init) || may_be_there(path))
         return CLI_GO;
     const gs_status status = train_best_path(path, init, &error);
     if (status == GS_OK && error.status != GS_OK && !told)
@@ -111,7 +115,7 @@ static bool has_tokenizer(const char *folder)
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const int n = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        found |= n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+        found |= n > 0 && (size_t)n < sizeof path && may_be_there(path);
     }
     return found;
 }

@@ -326,6 +326,29 @@ print(json.loads(b.read(n))['__metadata__']['best_step'])")
     check "what is given up is not the best" given_up
 fi
 
+# What cannot be examined is not taken for what is not there: another checkpoint would be used.
+if can_fault; then
+    check "a run with a best checkpoint" train 0 $gpt --steps 6 --lr 0.02 --checkpoint best --keep 0
+    rm best/best.safetensors # the same file as the last
+    cp best/step-00000001.safetensors best/best.safetensors
+    measure="eval best --data text --items 4 --threads 1"
+    check "which is measured" exits 0 "$gs" $measure
+    loss=$(grep '^loss' out)
+    other()
+    {
+        n=1
+        while fault --root "$tmp/best" --counts counts --fail stat:$n:EIO -- "$gs" $measure >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat out err
+            [ $code != 0 ] || [ "$(grep '^loss' out)" = "$loss" ] || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "or none, with any stat and access failing" other
+fi
+
 # A folder that cannot be listed may hold the checkpoints of another run.
 if can_fault; then
     check "a run to be kept" train 0 $gpt --steps 4 --checkpoint ours --keep 0
