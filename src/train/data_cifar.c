@@ -22,14 +22,16 @@ typedef struct family {
 static const family ten = {1, "test_batch.bin", "batches.meta.txt", 10};
 static const family hundred = {2, "test.bin", "fine_label_names.txt", 100};
 
-/* Bytes of a file of the folder; 0: it is not there. */
+/* Bytes of a file of the folder; 0: it is not there. One that cannot be examined has another size
+ * than it says here: opening it tells. */
 static uint64_t size_of(char path[GSI_PATH], const char *folder, const char *name)
 {
     struct stat st;
-    return snprintf(path, GSI_PATH, "%s/%s", folder, name) < GSI_PATH && stat(path, &st) == 0 &&
-                   S_ISREG(st.st_mode)
-               ? (uint64_t)st.st_size
-               : 0;
+    if (snprintf(path, GSI_PATH, "%s/%s", folder, name) >= GSI_PATH)
+        return 0;
+    if (stat(path, &st) != 0)
+        return gsi_may_be_there(path);
+    return S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 }
 
 static const family *family_of(const char *folder)
