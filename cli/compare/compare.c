@@ -255,8 +255,8 @@ static void read_log(compare_trial *t)
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
 }
 
-/* What an earlier comparison has brought to its end is DONE. A log that cannot be read may be one of
- * those: it is not to be begun anew. */
+/* What an earlier comparison has brought to its end is DONE. A log that cannot be read may be one
+ * of those: it is not to be begun anew. */
 static int find_done(compare_all *c)
 {
     for (size_t i = 0; i < c->n * c->seeds; i++) {

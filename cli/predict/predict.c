@@ -33,8 +33,8 @@ static void put_titles(output *out)
     out->begun = true;
 }
 
-/* A field of CSV, quoted where it must be (RFC 4180). Names of classes are the file's: a terminal is
- * shown no controls. */
+/* A field of CSV, quoted where it must be (RFC 4180). Names of classes are the file's: a terminal
+ * is shown no controls. */
 static void put_field(const char *text)
 {
     if (!strpbrk(text, ",\"\r\n")) {

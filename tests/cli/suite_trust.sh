@@ -217,7 +217,12 @@ for file in $mine; do
     ln -s "$tmp/home/$file" "linked/$file"
 done
 check "a comparison in a folder of links" compared linked
-stay() { for file in $mine; do [ "$(cat "home/$file")" = precious ] && [ -s "linked/$file" ] && [ ! -L "linked/$file" ] || return 1; done; }
+stay()
+{
+    for file in $mine; do
+        [ "$(cat "home/$file")" = precious ] && [ -s "linked/$file" ] && [ ! -L "linked/$file" ] || return 1
+    done
+}
 check "writes to none of what they lead to" stay
 if can_fault; then
     cp linked/fp32-seed-1.jsonl jsonl.old
