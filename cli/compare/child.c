@@ -161,7 +161,7 @@ static void become(const compare_all *c, const compare_trial *t, const sigset_t 
             argv[n++] = options[i][0];
             argv[n++] = options[i][1];
         }
-    const int out = cli_open(t->out, O_WRONLY | O_CREAT | O_TRUNC);
+    const int out = cli_open(t->out, O_WRONLY | O_CREAT | O_EXCL);
     const int in = open("/dev/null", O_RDONLY);
     if (out < 0 || in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(127);
@@ -193,7 +193,8 @@ static bool run_child(const compare_all *c, size_t trial, const sigset_t *set,
     compare_trial *t = &c->trials[trial];
     tail *log = cli_resize(NULL, sizeof *log);
     *log = (tail){.fd = -1};
-    unlink(t->log); /* what an earlier comparison left is not to be followed */
+    unlink(t->log); /* what an earlier comparison left is not to be followed, nor is a link */
+    unlink(t->out);
     const double began = gs_clock();
     const pid_t self = getpid(), child = fork();
     if (child == 0)

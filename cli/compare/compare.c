@@ -163,17 +163,45 @@ static int make_folder(const char *path)
     return CLI_GO;
 }
 
-/* Whether the file holds this text. */
-static bool holds(const char *path, const char *text, size_t length)
+/* Names in the folder may be anybody's: a pipe would hang. What the system cannot examine may be a
+ * file: reading it tells. */
+static bool may_be_file(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 ? S_ISREG(about.st_mode) : errno != ENOENT;
+}
+
+/* Up to n bytes of it. -1: errno. */
+static ssize_t read_start(const char *path, char *to, size_t n)
+{
+    const int fd = cli_open(path, O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : 1;
+    size_t all = 0;
+    while (got > 0 && all < n) {
+        do
+            got = read(fd, to + all, n - all);
+        while (got < 0 && errno == EINTR);
+        all += got > 0 ? (size_t)got : 0;
+    }
+    const int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return got < 0 ? -1 : (ssize_t)all;
+}
+
+/* CLI_GO where the file holds this text. */
+static int check_same(const char *path, const char *text, size_t length)
 {
     char *have = cli_resize(NULL, length + 1);
-    FILE *f = fopen(path, "r");
-    const size_t got = f ? fread(have, 1, length + 1, f) : 0;
-    const bool same = f && got == length && memcmp(have, text, length) == 0;
-    if (f)
-        fclose(f);
+    const ssize_t got = may_be_file(path) ? read_start(path, have, length + 1) : 0;
+    const int code = got < 0
+                         ? cli_failed("--resume: %.120s cannot be read: %s", path, strerror(errno))
+                     : got == (ssize_t)length && memcmp(have, text, length) == 0
+                         ? CLI_GO
+                         : cli_fail("--resume: %.120s is of a job with other options", path);
     free(have);
-    return same;
+    return code;
 }
 
 /* The options of all runs, as a file that train reads: a run can be repeated by hand. */
@@ -184,11 +212,9 @@ static int write_config(const char *path)
     FILE *f = cli_text_begin(&text, &length);
     cli_config_write(f, train_rows);
     cli_text_end(f, &text);
-    int code = CLI_GO;
-    if (given.resume && !holds(path, text, length))
-        code = cli_fail("--resume: %.120s is of a job with other options", path);
+    int code = given.resume ? check_same(path, text, length) : CLI_GO;
     bool opened = true;
-    const int why = given.resume ? 0 : cli_write_file(path, text, length, &opened);
+    const int why = given.resume ? 0 : cli_write_here(path, text, length, &opened);
     if (why != 0)
         code = opened ? cli_failed("%.120s: %s", path, strerror(why))
                       : cli_fail("%.120s: %s", path, strerror(why));
@@ -225,16 +251,19 @@ static void make_trials(compare_all *c)
 
 static void read_log(compare_trial *t)
 {
-    if (access(t->log, R_OK) == 0)
+    if (may_be_file(t->log))
         t->is_read = report_read(&t->has, t->log) == CLI_GO;
 }
 
-/* What an earlier comparison has brought to its end is DONE. */
-static void find_done(compare_all *c)
+/* What an earlier comparison has brought to its end is DONE. A log that cannot be read may be one
+ * of those: it is not to be begun anew. */
+static int find_done(compare_all *c)
 {
     for (size_t i = 0; i < c->n * c->seeds; i++) {
         compare_trial *t = &c->trials[i];
         read_log(t);
+        if (t->has.unread)
+            return CLI_FAILED;
         if (t->is_read && t->has.status &&
             cli_read_choice("done|early stop|stuck|diverged", t->has.status) >= 0) {
             t->ending = COMPARE_DONE;
@@ -245,6 +274,7 @@ static void find_done(compare_all *c)
             t->is_read = false;
         }
     }
+    return CLI_GO;
 }
 
 static void trial_ended(const compare_all *c, compare_trial *t)
@@ -269,10 +299,20 @@ static void write_report(compare_all *c)
         if (c->trials[i].is_read && c->trials[i].has.n > 0)
             logs[n++] = c->trials[i].log;
     snprintf(c->report, sizeof c->report, "%s/report.html", c->output);
+    struct stat about;
+    if (lstat(c->report, &about) == 0 && !S_ISREG(about.st_mode))
+        unlink(c->report); /* a folder stays, and is told of */
     if (n == 0 ||
         report_write(c->report, logs, n, &(report_options){.config = c->config}) != CLI_DONE)
         c->report[0] = 0;
     free(logs);
+}
+
+static void free_trials(compare_all *c)
+{
+    for (size_t i = 0; i < c->n * c->seeds; i++)
+        report_free(&c->trials[i].has);
+    free(c->trials);
 }
 
 int cmd_compare(int argc, char **argv)
@@ -296,8 +336,10 @@ int cmd_compare(int argc, char **argv)
         (code = make_folder(c.output)) != CLI_GO || (code = write_config(config)) != CLI_GO)
         return code;
     make_trials(&c);
-    if (given.resume)
-        find_done(&c);
+    if (given.resume && (code = find_done(&c)) != CLI_GO) {
+        free_trials(&c);
+        return code;
+    }
     bool complete = compare_children(&c, trial_ended);
     write_report(&c);
     complete &= c.report[0] != 0;
@@ -305,10 +347,8 @@ int cmd_compare(int argc, char **argv)
         compare_json(&c, stdout);
     else if (!c.quiet)
         compare_show(&c);
-    for (size_t i = 0; i < c.n * c.seeds; i++) {
+    for (size_t i = 0; i < c.n * c.seeds; i++)
         complete &= c.trials[i].ending == COMPARE_DONE && c.trials[i].is_read;
-        report_free(&c.trials[i].has);
-    }
-    free(c.trials);
+    free_trials(&c);
     return complete ? CLI_DONE : CLI_FAILED;
 }

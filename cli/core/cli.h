@@ -229,7 +229,10 @@ void *cli_resize(void *block, size_t size);
  * Returns 0, or errno; *opened is false where nothing could be begun. A file that is there is
  * replaced and keeps its permissions. */
 int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened);
-/* The same: CLI_GO, or the exit code after an error message. */
+/* The same of a name in a folder that others may have made: a link, which would lead out of it, or
+ * a pipe is replaced by the file. */
+int cli_write_here(const char *path, const void *bytes, size_t n, bool *opened);
+/* As cli_write_file: CLI_GO, or the exit code after an error message. */
 int cli_save(const char *path, const void *bytes, size_t n);
 
 /* open that a signal does not end; a new file: 0666. */

@@ -132,24 +132,43 @@ static int replace(const char *path, const struct stat *old, char *temporary, si
     return why;
 }
 
-int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened)
+/* Signals wait for the end of it. */
+static int replace_whole(const char *path, const struct stat *old, const char *bytes, size_t n,
+                         bool *opened)
 {
-    struct stat about;
-    char *real = realpath(path, NULL); /* a link stays one */
-    const char *to = real ? real : path;
-    const size_t room = strlen(to) + 64;
+    const size_t room = strlen(path) + 64;
     char *temporary = cli_resize(NULL, room);
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
-    const bool there = stat(to, &about) == 0;
-    const int why = there && !S_ISREG(about.st_mode)
-                        ? write_through(to, bytes, n, opened)
-                        : replace(to, there ? &about : NULL, temporary, room, bytes, n, opened);
+    const int why = replace(path, old, temporary, room, bytes, n, opened);
     sigprocmask(SIG_SETMASK, &before, NULL);
     free(temporary);
+    return why;
+}
+
+static int write_file(const char *path, bool follow, const void *bytes, size_t n, bool *opened)
+{
+    struct stat about;
+    char *real = follow ? realpath(path, NULL) : NULL; /* a link stays one */
+    const char *to = real ? real : path;
+    const bool there = (follow ? stat : lstat)(to, &about) == 0;
+    const bool file = there && S_ISREG(about.st_mode);
+    const int why = follow && there && !file
+                        ? write_through(to, bytes, n, opened)
+                        : replace_whole(to, file ? &about : NULL, bytes, n, opened);
     free(real);
     return why;
+}
+
+int cli_write_file(const char *path, const void *bytes, size_t n, bool *opened)
+{
+    return write_file(path, true, bytes, n, opened);
+}
+
+int cli_write_here(const char *path, const void *bytes, size_t n, bool *opened)
+{
+    return write_file(path, false, bytes, n, opened);
 }
 
 int cli_save(const char *path, const void *bytes, size_t n)

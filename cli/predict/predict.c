@@ -33,18 +33,19 @@ static void put_titles(output *out)
     out->begun = true;
 }
 
-/* A field of CSV, quoted where it must be (RFC 4180). */
+/* A field of CSV, quoted where it must be (RFC 4180). Names of classes are the file's: a terminal
+ * is shown no controls. */
 static void put_field(const char *text)
 {
     if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, stdout);
+        use_print(text, strlen(text));
         return;
     }
     putchar('"');
     for (; *text; text++) {
         if (*text == '"')
             putchar('"');
-        putchar(*text);
+        use_print(text, 1);
     }
     putchar('"');
 }

@@ -366,7 +366,8 @@ int report_read(report_run *run, const char *path)
     if (status == GS_OK)
         status = read_lines(run, file, &error);
     gs_log_close(file);
-    if (status != GS_OK)
+    run->unread = status != GS_OK;
+    if (run->unread)
         return cli_fail("%s", error.text);
     if (run->lines == 0)
         return cli_fail("%s: is empty: no line has been logged", path);

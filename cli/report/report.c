@@ -107,7 +107,7 @@ static char *find_log(const char *path)
     while (n > 1 && path[n - 1] == '/')
         n--;
     sprintf(file + n, "/%s", folder_log);
-    if (stat(file, &about) == 0)
+    if (stat(file, &about) == 0 && S_ISREG(about.st_mode)) /* a pipe is read by its name alone */
         return file;
     free(file);
     cli_fail("%.120s: is a folder without a %s: name the log", path, folder_log);

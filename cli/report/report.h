@@ -116,6 +116,7 @@ typedef struct report_run {
     double last_scale;
     bool is_cut;   /* the last line has no end: the job is writing, or was killed */
     bool has_loss; /* a line has the member, be it null */
+    bool unread;   /* the system could not read it: nothing is known of it */
 
     /* from all that, report_judge's */
     double loss;       /* at the end: of the last validation, else of the last training steps */

@@ -295,6 +295,8 @@ static int open_saver(train_job *j, const char *checkpoint)
         return cli_fail("--checkpoint: %.120s holds checkpoints of a run: add --resume to go on "
                         "with it, or name another folder",
                         folder);
+    if (status != GS_OK && status != GS_ECHECKSUM && status != GS_ENAME) /* what is there? */
+        return fail_opening(j, status, &error);
     if (*checkpoint && status == GS_OK && strcmp(path, checkpoint) != 0) /* before it was locked */
         return cli_fail("--checkpoint: another run has written %.120s meanwhile: try again", path);
     return CLI_GO;
@@ -322,7 +324,7 @@ static int write_config(const train_job *j)
     bool opened;
     if (!train_config_path(path, sizeof path, j->o.checkpoint))
         return cli_fail("--checkpoint: the path is too long");
-    const int why = cli_write_file(path, j->config, strlen(j->config), &opened);
+    const int why = cli_write_here(path, j->config, strlen(j->config), &opened);
     return why == 0 ? CLI_GO : cli_failed("%.120s cannot be written: %s", path, strerror(why));
 }
 

@@ -102,11 +102,12 @@ int train_check_file(const char *path)
     return is_run_folder(folder) ? train_check_new_folder(folder) : check_folder(folder);
 }
 
-/* What an earlier run has logged is not to be lost by a command that was given again. */
+/* What an earlier run has logged is not to be lost by a command that was given again, nor by an
+ * error of the system. */
 static bool has_content(const char *path)
 {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+    return stat(path, &about) == 0 ? S_ISREG(about.st_mode) && about.st_size > 0 : errno != ENOENT;
 }
 
 /* Whether nobody named the log: it is the one that --report makes. */

@@ -36,10 +36,13 @@ bool train_resume_again(char *checkpoint, size_t room)
 static int find_config(gs_checkpoint_text *text, const char *folder)
 {
     char path[4096];
-    if (!train_config_path(path, sizeof path, folder) || access(path, F_OK) != 0)
+    struct stat about;
+    if (!train_config_path(path, sizeof path, folder) || stat(path, &about) != 0)
         return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
                         "begin it without --resume",
                         folder);
+    if (!S_ISREG(about.st_mode)) /* a pipe would hang */
+        return cli_fail("--resume: %.120s is no file", path);
     *text = (gs_checkpoint_text){0};
     return CLI_GO;
 }
@@ -89,11 +92,15 @@ static const char *part_below(const char *path, const char *folder)
     return *rest ? rest : NULL;
 }
 
-/* Whether a link is on the way from the folder to the file, or the file is one. */
-static int leads_away(bool *away, const char *path, size_t folder)
+static const char outside[] = "outside of its folder";
+
+/* Why it cannot be written to unless the user says so: a link is on the way from the folder to it,
+ * or it is neither a file nor a folder. NULL: it can. */
+static int leads_away(const char **why, const char *path, size_t folder)
 {
     struct stat about;
     char part[4096];
+    *why = NULL;
     for (size_t i = folder + 1; i <= strlen(path) && i < sizeof part; i++)
         if (path[i] == '/' || path[i] == 0) {
             memcpy(part, path, i);
@@ -102,7 +109,9 @@ static int leads_away(bool *away, const char *path, size_t folder)
                 if (errno != ENOENT)
                     return cli_failed("%.120s: %s", part, strerror(errno));
             } else if (S_ISLNK(about.st_mode)) {
-                *away = true;
+                *why = outside;
+            } else if (!S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
+                *why = "and there is no file now";
             }
         }
     return CLI_GO;
@@ -117,13 +126,12 @@ static int confine(const char **output, const char *option, const char *was, con
     char *path = rest && room <= 4096 ? cli_resize(NULL, room) : NULL;
     if (path)
         snprintf(path, room, "%s/%s", now, rest);
-    bool away = *output && !path;
-    const int code = path ? leads_away(&away, path, strlen(now)) : CLI_GO;
-    if (away) {
+    const char *why = *output && !path ? outside : NULL;
+    const int code = path ? leads_away(&why, path, strlen(now)) : CLI_GO;
+    if (why) {
         if (!given)
-            cli_warn("the run wrote its %s to %.120s, outside of its folder: give --%s to go on "
-                     "with it",
-                     option, *output, option);
+            cli_warn("the run wrote its %s to %.120s, %s: give --%s to go on with it", option,
+                     *output, why, option);
         free(path);
         path = NULL;
     }

@@ -5,6 +5,7 @@
 
 #include "gradscale/io.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,10 +50,13 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+/* What cannot be examined may be there: opening it tells. */
+static bool may_be_there(const char *path) { return access(path, F_OK) == 0 || errno != ENOENT; }
+
 gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
 {
     const int n = snprintf(path, 4096, "%s/best.safetensors", folder);
-    if (n > 0 && n < 4096 && access(path, F_OK) == 0)
+    if (n > 0 && n < 4096 && may_be_there(path))
         return GS_OK;
     return gs_saver_newest(path, 4096, folder, error);
 }
@@ -76,15 +80,19 @@ static int refuse_folder(const char *init)
 
 int train_init_path(char path[4096], const char *init)
 {
+    static bool told;
     gs_error error = {0};
     const int n = snprintf(path, 4096, "%s%s", init, is_folder(init) ? "/model.safetensors" : "");
     if (n <= 0 || n >= 4096)
         return cli_fail("--init: the path is too long");
     if (!is_folder(init))
         return logs_refuse_pickle(path, instead_of_pickle);
-    if (access(path, F_OK) == 0)
+    if (may_be_there(path))
         return CLI_GO;
     const gs_status status = train_best_path(path, init, &error);
+    if (status == GS_OK && error.status != GS_OK && !told)
+        cli_warn("--init: %s", error.text); /* a newer one is damaged */
+    told = true;
     return status == GS_OK      ? CLI_GO
            : status == GS_ENAME ? refuse_folder(init)
                                 : cli_fail("--init: %s", error.text);
@@ -127,7 +135,7 @@ static bool has_tokenizer(const char *folder)
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const int n = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        found |= n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+        found |= n > 0 && (size_t)n < sizeof path && may_be_there(path);
     }
     return found;
 }

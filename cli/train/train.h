@@ -115,7 +115,8 @@ int train_tokenizer(char **text, const train_options *o, const char *checkpoint)
  * programs of GPT-2's time. The folder has at most 4064 bytes. CLI_GO, or the exit code after an
  * error. */
 int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer);
-/* The best checkpoint of a folder, or where there is none its newest. */
+/* The best checkpoint of a folder, or where there is none its newest. With GS_OK, a message in
+ * error says that a newer one is damaged. */
 gs_status train_best_path(char path[4096], const char *folder, gs_error *error);
 /* The file of the weights: of a folder its model.safetensors, or a checkpoint as above. CLI_GO, or
  * the exit code after an error. */

@@ -22,6 +22,8 @@ static int find(use_model *u, const char *path)
     if (!S_ISDIR(about.st_mode))
         return logs_refuse_pickle(path, "give a checkpoint of gradscale train instead");
     const gs_status status = train_best_path(u->path, path, &error);
+    if (status == GS_OK && error.status != GS_OK)
+        cli_warn("%s", error.text); /* a newer one is damaged */
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
@@ -206,12 +208,20 @@ char *use_read_file(const char *option, const char *path, size_t most, size_t *l
     return text;
 }
 
+/* A control of C1 is 0xC2 and 0x80 to 0x9F: the first waits for what follows it. */
 void use_print(const char *text, size_t n)
 {
+    static bool waits;
     const bool terminal = isatty(STDOUT_FILENO);
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
-        putchar(terminal && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t' ? '?' : c);
+        const bool is_c1 = waits && c >= 0x80 && c < 0xA0;
+        const bool is_c0 = (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t';
+        if (waits && !is_c1)
+            putchar(0xC2);
+        waits = terminal && c == 0xC2;
+        if (!waits)
+            putchar(is_c1 || (terminal && is_c0) ? '?' : c);
     }
 }
 

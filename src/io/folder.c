@@ -22,6 +22,17 @@ bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, co
     return true;
 }
 
+static bool is_nothing(int why)
+{
+    return why == ENOENT || why == ENOTDIR || why == ELOOP || why == ENAMETOOLONG;
+}
+
+bool gsi_may_be_there(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 || !is_nothing(errno);
+}
+
 static gs_status fail(const char *path, gs_error *error, gs_status status, const char *what)
 {
     char shown[sizeof((gsi_file *)0)->path];
@@ -58,6 +69,8 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
         status = walk(p, path, depth + 1, error);
     } else if (stat(path, &target) != 0) {
         file = p->all;
+        if (!file && !is_nothing(errno))
+            status = fail(path, error, GS_EIO, strerror(errno));
     } else {
         file = S_ISREG(target.st_mode) && (target.st_size > 0 || p->all);
     }

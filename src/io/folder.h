@@ -10,6 +10,9 @@ enum { GSI_PATH = 4096 }; /* bytes of a path */
  * path. */
 bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, const char *to);
 
+/* What the system cannot examine may be there: opening it tells. */
+bool gsi_may_be_there(const char *path);
+
 enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 1 << 22 };
 
 typedef struct gsi_paths {

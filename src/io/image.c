@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
 
@@ -197,6 +198,8 @@ static void jpeg_failed(j_common_ptr jpeg)
     char text[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, text);
     snprintf(d->message, sizeof d->message, "%.150s", text);
+    const int code = jpeg->err->msg_code; /* the other: more than max_memory_to_use */
+    d->no_memory = code == JERR_OUT_OF_MEMORY || code == JERR_NO_BACKING_STORE;
     longjmp(d->failed, 1);
 }
 

@@ -8,9 +8,10 @@
  * Numbers are written so that they read back to the same bits. */
 #include "train/data.h"
 #include "io/io.h"
+#include "io/json.h"
 #include "io/line.h"
 
-#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,56 +106,55 @@ static void *new_list(holder *h, size_t n, size_t size)
     return list;
 }
 
-static bool read_count(size_t *out, const json_t *from, const char *key, size_t least, size_t most)
+static bool read_count(size_t *out, const gsi_node *from, const char *key, size_t least,
+                       size_t most)
 {
-    const json_t *x = json_object_get(from, key);
-    const json_int_t value = json_integer_value(x);
+    const gsi_node *x = gsi_node_get(from, key);
     *out = 0;
-    if (!json_is_integer(x) || value < (json_int_t)least || value > (json_int_t)most)
+    if (!x || x->kind != GSI_JSON_NUMBER || x->number != floor(x->number) ||
+        x->number < (double)least || x->number > (double)most)
         return false;
-    *out = (size_t)value;
+    *out = (size_t)x->number;
     return true;
 }
 
-static const double *read_list(holder *h, const json_t *from, const char *key, size_t n)
+static const double *read_list(holder *h, const gsi_node *from, const char *key, size_t n)
 {
-    const json_t *list = json_object_get(from, key);
-    if (!json_is_array(list) || json_array_size(list) != n)
+    const gsi_node *list = gsi_node_get(from, key);
+    if (!list || list->kind != GSI_JSON_ARRAY || list->count != n)
         return NULL;
-    double *out = new_list(h, n, sizeof *out);
-    for (size_t i = 0; out && i < n; i++) {
-        const json_t *x = json_array_get(list, i);
-        out[i] = json_number_value(x); /* finite: JSON has no other */
-        if (json_typeof(x) != JSON_INTEGER && json_typeof(x) != JSON_REAL)
+    double *out = new_list(h, n, sizeof *out), *to = out;
+    for (const gsi_node *x = list->first; out && x; x = x->next) {
+        if (x->kind != GSI_JSON_NUMBER)
             return NULL;
+        *to++ = x->number;
     }
     return out;
 }
 
-/* jansson refuses a 0 in a string, so that it ends where its text does. */
-static const char *keep(holder *h, const json_t *text)
+static const char *keep(holder *h, const gsi_node *text)
 {
-    char *out =
-        json_typeof(text) == JSON_STRING ? new_list(h, json_string_length(text) + 1, 1) : NULL;
-    return out ? strcpy(out, json_string_value(text)) : NULL;
+    char *out = text->kind == GSI_JSON_STRING ? new_list(h, strlen(text->text) + 1, 1) : NULL;
+    return out ? strcpy(out, text->text) : NULL;
 }
 
-static bool read_labels(holder *h, const json_t *list)
+static bool read_labels(holder *h, const gsi_node *list)
 {
-    if (json_typeof(list) != JSON_ARRAY || json_array_size(list) != h->info.classes)
+    if (list->kind != GSI_JSON_ARRAY || list->count != h->info.classes)
         return false;
-    const char **out = new_list(h, h->info.classes, sizeof *out);
-    for (size_t i = 0; out && i < h->info.classes; i++)
-        if (!(out[i] = keep(h, json_array_get(list, i))))
+    const char **out = new_list(h, h->info.classes, sizeof *out), **to = out;
+    for (const gsi_node *x = list->first; out && x; x = x->next)
+        if (!(*to++ = keep(h, x)))
             return false;
     h->info.labels = out;
     return out;
 }
 
-static gs_status read_info(holder *h, const json_t *from, gs_error *error)
+static gs_status read_info(holder *h, const gsi_node *from, gs_error *error)
 {
     gs_data_info *info = &h->info;
-    const char *task = json_string_value(json_object_get(from, "task"));
+    const gsi_node *named = gsi_node_get(from, "task");
+    const char *task = named && named->kind == GSI_JSON_STRING ? named->text : NULL;
     size_t t = 0;
     while (t < GSI_COUNT(tasks) && (!task || strcmp(task, tasks[t]) != 0))
         t++;
@@ -171,19 +171,39 @@ static gs_status read_info(holder *h, const json_t *from, gs_error *error)
                !read_count(&info->channels, from, "channels", 1, MOST_SIDE)) {
         return wrong(h, error, "size of an image");
     }
-    if (json_object_get(from, "mean")) {
+    if (gsi_node_get(from, "mean")) {
         info->mean = read_list(h, from, "mean", info->channels);
         info->inverse_std = read_list(h, from, "inverse_std", info->channels);
         if (!info->mean || !info->inverse_std)
             return wrong(h, error, "mean and inverse_std");
     }
-    const json_t *labels = json_object_get(from, "labels");
+    const gsi_node *labels = gsi_node_get(from, "labels");
     if (labels && !read_labels(h, labels))
         return wrong(h, error, "list of labels");
-    const json_t *tokenizer = json_object_get(from, "tokenizer");
+    const gsi_node *tokenizer = gsi_node_get(from, "tokenizer");
     if (tokenizer && !(info->tokenizer = keep(h, tokenizer)))
         return wrong(h, error, "tokenizer");
     return GS_OK;
+}
+
+static gs_status read_text(holder *h, const char *text, gs_error *error)
+{
+    gsi_json j = gsi_json_of(text, strlen(text));
+    gsi_arena tree;
+    const gsi_node *root = NULL;
+    const char *why;
+    if (!*text)
+        return gsi_fail(error, GS_EFORMAT, "the data are not described");
+    gsi_arena_init(&tree, &h->heap);
+    gs_status status = gsi_json_tree(&root, &j, &tree, &why);
+    if (status == GS_OK && root->kind == GSI_JSON_OBJECT)
+        status = read_info(h, root, error);
+    else if (status == GS_ENOMEM)
+        no_memory(error);
+    else
+        status = gsi_fail(error, GS_EFORMAT, "the description of the data is no JSON");
+    gsi_arena_free(&tree);
+    return status;
 }
 
 gs_status gs_data_info_read(gs_data_info **out, const char *text, const gs_alloc *alloc,
@@ -199,12 +219,7 @@ gs_status gs_data_info_read(gs_data_info **out, const char *text, const gs_alloc
         return no_memory(error);
     *h = (holder){.heap = heap, .info.name = "like"};
     gsi_arena_init(&h->arena, &h->heap);
-    json_t *from = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    gs_status status = json_is_object(from) ? read_info(h, from, error)
-                       : *text
-                           ? gsi_fail(error, GS_EFORMAT, "the description of the data is no JSON")
-                           : gsi_fail(error, GS_EFORMAT, "the data are not described");
-    json_decref(from);
+    const gs_status status = read_text(h, text, error);
     if (status == GS_OK)
         *out = &h->info;
     else

@@ -19,12 +19,6 @@ static const char *const pairs[][2] = {{"x_train", "y_train"},
                                        {"arr_0", "arr_1"}};
 static const char *const held[] = {"test", "valid", "val"};
 
-static bool there(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
-}
-
 /* ---- one array ---- */
 
 static gs_status read_entry(gs_data *data, gsi_idx *to, gs_source *s, size_t i, gs_error *error)
@@ -110,21 +104,21 @@ static gs_status read_file(gs_data *data, gsi_idx *to, const char *path, gs_erro
 /* "x_train.npy" -> "y_train.npy"; "images.npy" -> "labels.npy" */
 static bool labels_of(char out[GSI_PATH], const char *path)
 {
-    if (gsi_path_replace(out, path, "images", "labels") && there(out))
+    if (gsi_path_replace(out, path, "images", "labels") && gsi_may_be_there(out))
         return true;
     snprintf(out, GSI_PATH, "%s", path); /* a path that was opened fits */
     char *slash = strrchr(out, '/'), *name = slash ? slash + 1 : out;
     if (*name != 'x' && *name != 'X')
         return false;
     *name = *name == 'x' ? 'y' : 'Y';
-    return there(out);
+    return gsi_may_be_there(out);
 }
 
 /* "x_train.npy" -> "x_test.npy" */
 static bool held_of(char out[GSI_PATH], const char *path)
 {
     for (size_t h = 0; h < GSI_COUNT(held); h++)
-        if (gsi_path_replace(out, path, "train", held[h]) && there(out))
+        if (gsi_path_replace(out, path, "train", held[h]) && gsi_may_be_there(out))
             return true;
     return false;
 }
@@ -162,7 +156,7 @@ static bool in_folder(char out[GSI_PATH], const char *folder)
 {
     static const char *const names[] = {"x_train.npy", "x.npy", "train_images.npy", "images.npy"};
     for (size_t i = 0; i < GSI_COUNT(names); i++)
-        if (snprintf(out, GSI_PATH, "%s/%s", folder, names[i]) < GSI_PATH && there(out))
+        if (snprintf(out, GSI_PATH, "%s/%s", folder, names[i]) < GSI_PATH && gsi_may_be_there(out))
             return true;
     return false;
 }

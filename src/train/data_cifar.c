@@ -22,14 +22,16 @@ typedef struct family {
 static const family ten = {1, "test_batch.bin", "batches.meta.txt", 10};
 static const family hundred = {2, "test.bin", "fine_label_names.txt", 100};
 
-/* Bytes of a file of the folder; 0: it is not there. */
+/* Bytes of a file of the folder; 0: it is not there. One that cannot be examined has another size
+ * than it says here: opening it tells. */
 static uint64_t size_of(char path[GSI_PATH], const char *folder, const char *name)
 {
     struct stat st;
-    return snprintf(path, GSI_PATH, "%s/%s", folder, name) < GSI_PATH && stat(path, &st) == 0 &&
-                   S_ISREG(st.st_mode)
-               ? (uint64_t)st.st_size
-               : 0;
+    if (snprintf(path, GSI_PATH, "%s/%s", folder, name) >= GSI_PATH)
+        return 0;
+    if (stat(path, &st) != 0)
+        return gsi_may_be_there(path);
+    return S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 }
 
 static const family *family_of(const char *folder)
@@ -41,9 +43,9 @@ static const family *family_of(const char *folder)
     return a && b && a % (PIXELS + 2) == 0 && b % (PIXELS + 2) == 0 ? &hundred : NULL;
 }
 
-/* Adds the images of a file behind the first *n. */
+/* Adds the images of a file behind the first *n. There is room for `bytes` of it. */
 static gs_status add_file(gsi_images *m, gs_split split, const family *f, const char *path,
-                          size_t *n, gs_error *error)
+                          uint64_t bytes, size_t *n, gs_error *error)
 {
     gsi_file file;
     uint8_t record[PIXELS + 2];
@@ -51,7 +53,9 @@ static gs_status add_file(gsi_images *m, gs_split split, const family *f, const 
     if (status != GS_OK)
         return status;
     const size_t size = PIXELS + f->labels;
-    if (file.size % size != 0)
+    if (file.size != bytes)
+        status = gsi_file_fail(&file, error, GS_EIO, "its size changed while it was read");
+    else if (file.size % size != 0)
         status = gsi_file_fail(&file, error, GS_EFORMAT,
                                "has %llu bytes, and images of CIFAR have %zu each",
                                (unsigned long long)file.size, size);
@@ -78,11 +82,12 @@ static gs_status read_split(gs_data *data, gs_split split, const family *f, cons
     gsi_images *m = data->state;
     char name[32], paths[BATCHES][GSI_PATH];
     size_t files = 0, n = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, sizes[BATCHES];
     for (int i = 1; i <= BATCHES; i++) {
         snprintf(name, sizeof name, "data_batch_%d.bin", i);
         const char *which = split == GS_SPLIT_VALID ? f->valid : f == &ten ? name : "train.bin";
         const uint64_t size = size_of(paths[files], folder, which);
+        sizes[files] = size;
         bytes += size;
         files += size > 0;
         if (which != name)
@@ -95,7 +100,7 @@ static gs_status read_split(gs_data *data, gs_split split, const family *f, cons
     if (status == GS_OK)
         status = gsi_idx_new(&m->y[split], folder, "u1", 1, &images, &data->heap, error);
     for (size_t i = 0; status == GS_OK && i < files; i++)
-        status = add_file(m, split, f, paths[i], &n, error);
+        status = add_file(m, split, f, paths[i], sizes[i], &n, error);
     return status;
 }
 

@@ -9,23 +9,17 @@
 
 /* ---- names ---- */
 
-static bool there(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
-}
-
 /* The same file, packed or not, whichever is there. Its name has a word in it: it is not short. */
 static bool packed_or_not(char path[GSI_PATH])
 {
     const size_t n = strlen(path);
-    if (there(path))
+    if (gsi_may_be_there(path))
         return true;
     if (strcmp(path + n - 3, ".gz") == 0)
         path[n - 3] = 0;
     else if (n + 4 <= GSI_PATH)
         strcpy(path + n, ".gz");
-    return there(path);
+    return gsi_may_be_there(path);
 }
 
 /* "train-images-idx3-ubyte" -> "train-labels-idx1-ubyte" */

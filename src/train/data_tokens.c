@@ -49,10 +49,9 @@ static gs_status add(gs_data *data, const char *path, gs_error *error)
 static gs_status open_file(gs_data *data, const char *path, gs_error *error)
 {
     char valid[GSI_PATH];
-    struct stat st;
     gs_status status = add(data, path, error);
     data->info.items[GS_SPLIT_TRAIN] = ((tokens *)data->state)->windows;
-    if (status == GS_OK && gsi_path_replace(valid, path, "train", "val") && stat(valid, &st) == 0)
+    if (status == GS_OK && gsi_path_replace(valid, path, "train", "val") && gsi_may_be_there(valid))
         status = add(data, valid, error);
     return status;
 }

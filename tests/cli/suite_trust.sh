@@ -148,6 +148,14 @@ if command -v python3 >/dev/null; then
         [ -z "$(ls home)" ]
     }
     check "a linked folder in its folder" linked_folder
+    linked_config()
+    {
+        rm -rf evil && cp -r moved evil && echo precious >home/file && ln -sf "$tmp/home/file" evil/job.conf &&
+            train 0 --resume --checkpoint evil --steps 8 || return 1
+        [ "$(cat home/file)" = precious ] && [ ! -L evil/job.conf ] && grep -q '^steps = 8' evil/job.conf
+    }
+    check "a job.conf that is a link" linked_config
+    rm -f home/file
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
@@ -157,12 +165,99 @@ if command -v python3 >/dev/null; then
 else
     skip "forged checkpoints" "there is no python3"
 fi
+if command -v script >/dev/null; then
+    # on a terminal, which turns \n into \r\n; C1 as UTF-8
+    shows() { TERM=dumb script -qec "$1" /dev/null </dev/null >out 2>&1; cat out; tr -d '\r' <out | grep -q "$2"; }
+    bare() { ! tr -d '\r\n\t' <out | grep -q "$(printf '[\001-\037]')" && ! grep -q "$(printf '\302\233')" out; }
+    c1=$(printf '\302\233')
+    cp text "te${c1}xt, 1"
+    check "a name to predict" shows "'$gs' predict moved 'te${c1}xt, 1' --threads 1" '^"te?xt, 1",'
+    check "has no C1" bare
+    check "nor C0" shows "'$gs' predict moved '$(printf 'te\033[31mxt')' --threads 1" '^te?\[31mxt,'
+    check "of either kind" bare
+    prompt=$(printf '\303\274\302\260\302\302\233')
+    check "a text to go on with" shows "'$gs' generate moved --prompt '$prompt' --tokens 1 --top-k 1 --threads 1" \
+        "$(printf '\303\274\302\260\302?')"
+    "$gs" predict moved "te${c1}xt, 1" --threads 1 >out
+    check "in a file it is as it was" grep -q "^\"te${c1}xt, 1\"," out
+else
+    skip "controls on a terminal" "there is no script"
+fi
+# Weights older than they look are told of.
+cp -r moved older
+rm older/best* && for f in older/step-*; do last=$f; done && truncate -s 1000 "$last"
+check "eval of a folder whose newest checkpoint is damaged" exits 0 "$gs" eval older --data text --threads 1
+check "says that it takes an older one" says "$last: .*; an older one is taken"
+check "train --init of it" train 0 $gpt --init older --steps 1 --no-save
+check "says so, once" test "$(grep -c "^gradscale: --init: $last: .*; an older one is taken" err)" -eq 1
+rm -r older
+# A pipe that nobody reads or writes would hold the run for ever, and signals wait while a report is written.
+rm -rf evil
+cp -r moved evil
+rm evil/log evil/sub.csv evil/report.html evil/job.conf
+mkfifo evil/log evil/log.jsonl evil/sub.csv evil/report.html evil/job.conf
+check "pipes in its folder" exits 0 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
+check "are told of" says "the run wrote its csv to moved/sub.csv, and there is no file now: give --csv"
+check "but for the options, which are a file again" test -f evil/job.conf
+check "a report of it" exits 2 timeout -s KILL 100 "$gs" report evil --output page.html
+check "which waits for none" says "^gradscale: evil: is a folder without a log.jsonl: name the log"
+rm evil/*.safetensors evil/job.conf && mkfifo evil/job.conf
+check "a pipe for options" exits 2 timeout -s KILL 100 "$gs" train --resume --checkpoint evil --steps 8
+check "is refused" says "^gradscale: --resume: evil/job.conf is no file"
 check "what the command line names is written" train 0 --resume --checkpoint moved --steps 7 --report home/report.html
 check "where it says" test -s home/report.html
 
+# ---- nor do folders of comparisons ----
+
+compared() { exits 0 timeout -s KILL 100 "$gs" compare $gpt --steps 2 --runs fp32 --output "$@"; }
+mine="fp32-seed-1.jsonl fp32-seed-1.txt report.html job.conf"
+mkdir -p linked
+for file in $mine; do
+    echo precious >"home/$file"
+    ln -s "$tmp/home/$file" "linked/$file"
+done
+check "a comparison in a folder of links" compared linked
+stay()
+{
+    for file in $mine; do
+        [ "$(cat "home/$file")" = precious ] && [ -s "linked/$file" ] && [ ! -L "linked/$file" ] || return 1
+    done
+}
+check "writes to none of what they lead to" stay
+if can_fault; then
+    cp linked/fp32-seed-1.jsonl jsonl.old
+    unread() # no read of a log that is complete, nor its opening, may begin the run anew
+    {
+        told=0
+        for call in read open; do
+            n=1
+            while fault --root "$tmp/linked/fp32-seed-1.jsonl" --counts counts --fail $call:$n:EIO -- \
+                "$gs" compare $gpt --steps 2 --runs fp32 --output linked --resume >out 2>err; code=$?
+                [ "$(awk -v call=$call '$1 == call { print $2 }' counts)" -ge $n ]; do
+                echo "$call $n: exit code $code"
+                cat err
+                cmp linked/fp32-seed-1.jsonl jsonl.old && [ $code -le 1 ] || return 1
+                told=$((told + code))
+                n=$((n + 1))
+            done
+        done
+        [ $told -ge 2 ]
+    }
+    cp -p linked/fp32-seed-1.jsonl stamp
+    check "a read of a log fails when it goes on" unread
+    check "the run is not begun anew" test ! linked/fp32-seed-1.jsonl -nt stamp
+fi
+rm linked/fp32* linked/report.html
+mkfifo linked/fp32-seed-1.jsonl linked/fp32-seed-1.txt linked/report.html
+check "one that goes on in a folder of pipes" compared linked --resume
+check "waits for none" test -f linked/report.html -a -f linked/fp32-seed-1.jsonl -a -f linked/fp32-seed-1.txt
+rm linked/job.conf && mkfifo linked/job.conf
+check "nor for its options" exits 2 timeout -s KILL 100 "$gs" compare $gpt --steps 2 --runs fp32 --output linked --resume
+check "which are not there" says "^gradscale: --resume: linked/job.conf is of a job with other options"
+
 # ---- a folder without a checkpoint ----
 
-rm -rf run moved evil home
+rm -rf run moved evil home linked
 mkdir empty
 check "nothing to resume" train 2 $gpt --resume --checkpoint empty --steps 2
 check "is refused" says "^gradscale: --resume: empty holds neither a checkpoint nor the job.conf of a run"
@@ -236,6 +331,66 @@ print(json.loads(b.read(n))['__metadata__']['best_step'])")
     check "what is given up is not the best" given_up
 fi
 
+# What cannot be examined is not taken for what is not there: another checkpoint would be used.
+if can_fault; then
+    check "a run with a best checkpoint" train 0 $gpt --steps 6 --lr 0.02 --checkpoint best --keep 0
+    rm best/best.safetensors # the same file as the last
+    cp best/step-00000001.safetensors best/best.safetensors
+    measure="eval best --data text --items 4 --threads 1"
+    check "which is measured" exits 0 "$gs" $measure
+    loss=$(grep '^loss' out)
+    other()
+    {
+        n=1
+        while fault --root "$tmp/best" --counts counts --fail stat:$n:EIO -- "$gs" $measure >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat out err
+            [ $code != 0 ] || [ "$(grep '^loss' out)" = "$loss" ] || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "or none, with any stat and access failing" other
+fi
+
+# A folder that cannot be listed may hold the checkpoints of another run.
+if can_fault; then
+    check "a run to be kept" train 0 $gpt --steps 4 --checkpoint ours --keep 0
+    cp -r ours ours.old
+    unlisted()
+    {
+        for call in opendir readdir stat open; do
+            n=1
+            while fault --root "$tmp/ours" --counts counts --fail $call:$n:EIO -- \
+                "$gs" train $gpt --steps 2 --lr 0.5 --checkpoint ours --keep 1 >out 2>err; code=$?
+                [ "$(awk -v call=$call '$1 == call { print $2 }' counts)" -ge $n ]; do
+                echo "$call $n: exit code $code"
+                cat err
+                [ $code != 0 ] && diff -r ours.old ours || return 1
+                n=$((n + 1))
+            done
+        done
+    }
+    check "a folder that cannot be looked at is no empty one" unlisted
+    echo '{"step":1,"loss":1}' >kept.log
+    cp kept.log kept.old
+    unlooked()
+    {
+        n=1
+        while fault --root "$tmp/kept.log" --counts counts --fail stat:$n:EIO -- \
+            "$gs" train $gpt --steps 1 --no-save --log kept.log >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat err
+            [ $code != 0 ] && cmp kept.log kept.old || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "nor a log" unlooked
+fi
+
 # ---- reports ----
 
 check "a run to report" train 0 $gpt --steps 3 --log r.log
@@ -246,6 +401,13 @@ check "keeps its permissions" test "$(stat -c %a page)" = 640
 ln -s page link.html
 check "over a link" report link.html
 check "which stays one" test -L link.html
+mkfifo unread
+check "a report to a pipe that nobody reads can be ended" exits 124 timeout -k 100 1 "$gs" report r.log --output unread
+cat unread >read &
+check "one that is read is written to" report unread
+wait $!
+check "as a whole" grep -q '</html>' read
+rm unread read
 if can_fault; then
     mkdir out.d
     planted() # what lies where the temporary would be is not followed and not written to

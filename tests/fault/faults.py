@@ -205,6 +205,16 @@ test("eval", page, ["eval", "--threads", "1", "--items", "4", "run/step-00000010
      lambda cwd, code, how: None)
 test("compare", folder("fresh"), ["compare", "--quiet"] + CMP,
      judge_compare)
+ended = folder("ended")
+assert plain(["compare", "--quiet"] + CMP, ended).returncode == 0
+logs = ["cmp/fp16-seed-1.jsonl", "cmp/fp32-seed-1.jsonl"]
+
+def judge_again(cwd, code, how):
+    if any(digest(os.path.join(cwd, log)) != digest(os.path.join(ended, log)) for log in logs):
+        return "exit code %d, and a run that had ended was begun anew" % code
+    return judge_compare(cwd, code, how)
+
+test("again", ended, ["compare", "--quiet", "--resume"] + CMP, judge_again)
 shutil.rmtree(top, ignore_errors=True)
 for line in failures[:40]:
     print("FAILED " + line)

@@ -73,20 +73,22 @@ typedef struct system_call {
 } system_call;
 
 static const system_call system_calls[] = {
-    {__NR_openat, OPEN, -1, 0, 1, -1},     {__NR_getdents64, READDIR, 0, -1, -1, -1},
-    {__NR_read, READ, 0, -1, -1, 2},       {__NR_pread64, READ, 0, -1, -1, 2},
-    {__NR_write, WRITE, 0, -1, -1, 2},     {__NR_pwrite64, WRITE, 0, -1, -1, 2},
-    {__NR_fsync, FSYNC, 0, -1, -1, -1},    {__NR_fdatasync, FSYNC, 0, -1, -1, -1},
-    {__NR_renameat, RENAME, -1, 0, 1, -1}, {__NR_renameat2, RENAME, -1, 0, 1, -1},
-    {__NR_close, CLOSE, 0, -1, -1, -1},    {__NR_mmap, MMAP, 4, -1, -1, -1},
-    {__NR_newfstatat, STAT, -1, 0, 1, -1}, {__NR_ftruncate, TRUNCATE, 0, -1, -1, -1},
-    {__NR_linkat, LINK, -1, 0, 1, -1},     {__NR_unlinkat, UNLINK, -1, 0, 1, -1},
-    {__NR_mkdirat, MKDIR, -1, 0, 1, -1},   {__NR_flock, FLOCK, 0, -1, -1, -1},
+    {__NR_openat, OPEN, -1, 0, 1, -1},         {__NR_getdents64, READDIR, 0, -1, -1, -1},
+    {__NR_read, READ, 0, -1, -1, 2},           {__NR_pread64, READ, 0, -1, -1, 2},
+    {__NR_write, WRITE, 0, -1, -1, 2},         {__NR_pwrite64, WRITE, 0, -1, -1, 2},
+    {__NR_fsync, FSYNC, 0, -1, -1, -1},        {__NR_fdatasync, FSYNC, 0, -1, -1, -1},
+    {__NR_renameat, RENAME, -1, 0, 1, -1},     {__NR_renameat2, RENAME, -1, 0, 1, -1},
+    {__NR_close, CLOSE, 0, -1, -1, -1},        {__NR_mmap, MMAP, 4, -1, -1, -1},
+    {__NR_faccessat, STAT, -1, 0, 1, -1},      {__NR_newfstatat, STAT, -1, 0, 1, -1},
+    {__NR_ftruncate, TRUNCATE, 0, -1, -1, -1}, {__NR_linkat, LINK, -1, 0, 1, -1},
+    {__NR_unlinkat, UNLINK, -1, 0, 1, -1},     {__NR_mkdirat, MKDIR, -1, 0, 1, -1},
+    {__NR_flock, FLOCK, 0, -1, -1, -1},
 #ifdef __x86_64__
-    {__NR_open, OPEN, -1, -1, 0, -1},      {__NR_rename, RENAME, -1, -1, 0, -1},
-    {__NR_stat, STAT, -1, -1, 0, -1},      {__NR_lstat, STAT, -1, -1, 0, -1},
-    {__NR_fstat, STAT, 0, -1, -1, -1},     {__NR_link, LINK, -1, -1, 0, -1},
-    {__NR_unlink, UNLINK, -1, -1, 0, -1},  {__NR_mkdir, MKDIR, -1, -1, 0, -1},
+    {__NR_open, OPEN, -1, -1, 0, -1},          {__NR_rename, RENAME, -1, -1, 0, -1},
+    {__NR_access, STAT, -1, -1, 0, -1},        {__NR_stat, STAT, -1, -1, 0, -1},
+    {__NR_lstat, STAT, -1, -1, 0, -1},         {__NR_fstat, STAT, 0, -1, -1, -1},
+    {__NR_link, LINK, -1, -1, 0, -1},          {__NR_unlink, UNLINK, -1, -1, 0, -1},
+    {__NR_mkdir, MKDIR, -1, -1, 0, -1},
 #endif
 };
 enum { SYSTEM_CALLS = sizeof system_calls / sizeof system_calls[0] };

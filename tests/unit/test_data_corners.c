@@ -516,6 +516,7 @@ static void test_descriptions(void)
         {"{\"task\":\"classes\"}", "number of classes"},
         {"{\"task\":\"classes\",\"classes\":\"2\"}", "number of classes"},
         {"{\"task\":\"classes\",\"classes\":1}", "number of classes"},
+        {"{\"task\":\"classes\",\"classes\":2.5}", "number of classes"},
         {"{\"task\":\"classes\",\"classes\":16777217}", "number of classes"},
         {"{\"task\":\"classes\",\"classes\":2}", "size of an image"},
         {"{\"task\":\"pixels\",\"classes\":2,\"height\":2}", "size of an image"},
@@ -545,7 +546,8 @@ static void test_descriptions(void)
 
     /* all that there can be, as memory ends: many labels, so that their list has a block */
     static char long_text[1 << 17];
-    size_t used = (size_t)sprintf(long_text, "{\"task\":\"classes\",\"height\":1,\"width\":2,"
+    size_t most = 0,
+           used = (size_t)sprintf(long_text, "{\"task\":\"classes\",\"height\":1,\"width\":2,"
                                              "\"channels\":1,\"classes\":9000,\"mean\":[0.5],"
                                              "\"inverse_std\":[2],\"labels\":[\"0\"");
     for (int i = 1; i < 9000; i++)
@@ -562,9 +564,12 @@ static void test_descriptions(void)
             CHECK_MSG(status == GS_OK || status == GS_ENOMEM, "%zu, %zu: %s", i, k, error.text);
             gs_data_info_free(info);
             CHECK(b.blocks == 0 && !b.wrong);
+            most = status == GS_OK && b.most > most ? b.most : most;
             if (status == GS_OK)
                 break;
         }
+    /* what it was read into came from the hook, too: its end is told as what it is */
+    CHECK_MSG(most > 32 * used, "%zu bytes of the hook for a text of %zu", most, used);
 
     /* of a set: nowhere to put it, and too little room */
     write_sets();

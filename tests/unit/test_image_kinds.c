@@ -53,6 +53,26 @@ static void test_sizes(void)
     empty_folder();
 }
 
+/* Of a progressive image libjpeg holds all coefficients, 2 bytes each: where there is no room for
+ * them, the file is not damaged. */
+static void test_no_room(void)
+{
+    static uint8_t content[1 << 17];
+    FILE *f = fopen("tests/fuzz/corpus/image/progressive.jpg", "rb");
+    size_t n = f ? fread(content, 1, sizeof content, f) : 0, at = 0;
+    if (f)
+        fclose(f);
+    while (at + 19 < n && (content[at] != 0xFF || content[at + 1] != 0xC2))
+        at++;
+    const uint8_t size[] = {4096 >> 8, 0, 16384 >> 8, 0};
+    CHECK(at + 19 < n);
+    memcpy(content + at + 5, size, sizeof size);
+    content[at + 11] = 0x11; /* no component is subsampled */
+    write_file("room.jpg", content, sizeof content);
+    refuses("room.jpg", false, GS_ENOMEM, "there is no memory to decode it");
+    empty_folder();
+}
+
 /* ---- masks ---- */
 
 /* The high byte of 16 would make class 1 of 256, and 0 of 1. */
@@ -245,5 +265,6 @@ static void test_one_class(void)
     empty_folder();
 }
 
-TESTS({"sizes", test_sizes}, {"no masks", test_no_masks}, {"cmyk", test_cmyk}, {"lost", test_lost},
-      {"classes", test_classes}, {"one class", test_one_class})
+TESTS({"sizes", test_sizes}, {"no room", test_no_room}, {"no masks", test_no_masks},
+      {"cmyk", test_cmyk}, {"lost", test_lost}, {"classes", test_classes},
+      {"one class", test_one_class})

@@ -576,5 +576,127 @@ static void test_order(void)
     empty_folder();
 }
 
+/* No text of a folder is left out because the system could not say what it is. */
+static void test_folder_errors(void)
+{
+    unsigned told = 0;
+    make_folder("texts");
+    write_text("texts/a.txt", "one file of a folder, and what is in it\n");
+    write_text("texts/b.txt", "another file, and what is in it\n");
+    for (unsigned n = 1, struck = 1; struck; n++) {
+        books b = {0};
+        gs_error error = {0};
+        const gs_alloc alloc = books_hook(&b);
+        fault_plan(FAULT_STAT, n, EIO);
+        const gs_status status = walk(in_folder("texts"), &alloc, &error);
+        struck = (unsigned)fault_struck();
+        fault_plan(FAULT_NONE, 0, 0);
+        CHECK_MSG(status == (struck ? GS_EIO : GS_OK), "call %u: %s", n, error.text);
+        told += struck;
+    }
+    CHECK(told == 4);
+    empty_folder();
+}
+
+/* Sets of several files: none is left out because the system could not say whether it is there. */
+static void test_sets(void)
+{
+    static uint8_t records[2 * 3073];
+    static const char *const sets[] = {"cifar", "train-images", "x_train.npy", "train.bin"};
+    static const char *const images[] = {"train-images", "val-images"};
+    static const char *const labels[] = {"train-labels", "val-labels"};
+    static const char *const arrays[] = {"x_train.npy", "x_val.npy", "y_train.npy", "y_val.npy"};
+    static const uint8_t pixels[16 + 2 * 4] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 9};
+    static const uint8_t classes[8 + 2] = {0, 0, 8, 1, 0, 0, 0, 2, 0, 1};
+    records[3073] = 1;
+    make_folder("cifar");
+    write_file("cifar/data_batch_1.bin", records, sizeof records);
+    write_file("cifar/data_batch_2.bin", records, sizeof records);
+    write_file("cifar/test_batch.bin", records, sizeof records);
+    write_text("cifar/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n");
+    for (size_t i = 0; i < 2; i++) {
+        write_file(images[i], pixels, sizeof pixels);
+        write_file(labels[i], classes, sizeof classes);
+    }
+    for (size_t i = 0; i < GSI_COUNT(arrays); i++) {
+        bytes b = {0};
+        npy(&b, 1,
+            i < 2 ? "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }"
+                  : "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }",
+            i < 2 ? 8 : 2);
+        b.data[b.n - 1] = 1;
+        write_file(arrays[i], b.data, b.n);
+    }
+    write_file("train.bin", records, 4000);
+    write_file("val.bin", records, 4000);
+    for (size_t i = 0; i < GSI_COUNT(sets); i++) {
+        gs_data_info whole = {0};
+        for (unsigned n = 0, struck = 1; struck; n++) { /* 0: no fault */
+            gs_data *data = NULL;
+            gs_error error = {0};
+            const gs_data_config config = {.size = sizeof config, .name = in_folder(sets[i])};
+            fault_plan(n > 0 ? FAULT_STAT : FAULT_NONE, n, EIO);
+            const gs_status status = gs_data_open(&data, &config, NULL, &error);
+            struck = n == 0 || fault_struck();
+            fault_plan(FAULT_NONE, 0, 0);
+            if (status == GS_OK) {
+                const gs_data_info *info = gs_data_get_info(data);
+                whole = n == 0 ? *info : whole;
+                CHECK_MSG(memcmp(info->items, whole.items, sizeof whole.items) == 0 &&
+                              info->classes == whole.classes,
+                          "%s, call %u: another set", sets[i], n);
+            }
+            CHECK_MSG(n > 0 || status == GS_OK, "%s: %s", sets[i], error.text);
+            gs_data_close(data);
+        }
+    }
+    empty_folder();
+}
+
+static size_t resized; /* bytes that the file has then */
+
+static void resize_batch(void)
+{
+    static uint8_t records[5 * 3073];
+    const int fd = (int)syscall(SYS_openat, AT_FDCWD, in_folder("cifar/data_batch_1.bin"),
+                                O_WRONLY | O_TRUNC | O_CLOEXEC, 0);
+    CHECK(write(fd, records, resized) == (ssize_t)resized);
+    close(fd);
+}
+
+/* A file that somebody writes to while it is read: memory is for the images that it had. */
+static void test_size_changes(void)
+{
+    static uint8_t records[2 * 3073];
+    static const size_t sizes[] = {3073, 5 * 3073};
+    unsigned told = 0;
+    records[3073] = 1;
+    make_folder("cifar");
+    write_file("cifar/test_batch.bin", records, sizeof records);
+    for (size_t i = 0; i < GSI_COUNT(sizes); i++)
+        for (unsigned n = 1, struck = 1; struck; n++) {
+            gs_data *data = NULL;
+            gs_error error = {0};
+            const gs_data_config config = {.size = sizeof config, .name = in_folder("cifar")};
+            write_file("cifar/data_batch_1.bin", records, sizeof records);
+            resized = sizes[i];
+            fault_plan(FAULT_OPEN, n, EINTR); /* which is tried again */
+            fault.then = resize_batch;
+            const gs_status status = gs_data_open(&data, &config, NULL, &error);
+            struck = (unsigned)fault_struck();
+            fault_plan(FAULT_NONE, 0, 0);
+            const uint64_t items = data ? gs_data_get_info(data)->items[GS_SPLIT_TRAIN] : 2;
+            CHECK_MSG(status == GS_OK ? items == 2 || items == resized / 3073
+                                      : strstr(error.text, "its size changed") != NULL,
+                      "open %u: %llu items: %s", n, (unsigned long long)items, error.text);
+            told += status == GS_EIO;
+            gs_data_close(data);
+        }
+    CHECK(told == GSI_COUNT(sizes));
+    empty_folder();
+}
+
 TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
-      {"system_calls", test_system_calls}, {"order", test_order})
+      {"system_calls", test_system_calls}, {"order", test_order},
+      {"folder_errors", test_folder_errors}, {"sets", test_sets},
+      {"size_changes", test_size_changes})
