@@ -71,7 +71,7 @@ ALLFLAGS = $(WARN) $(CFLAGS) $(ROUNDING) -fPIC -fvisibility=hidden -pthread -MMD
 
 # ---- what there is ----
 
-# libgradscale needs libc, libm and threads; libgradscale_train zlib, jansson, libpng and libjpeg too. The second
+# libgradscale needs libc, libm and threads; libgradscale_train zlib, libpng and libjpeg too; the program jansson. The second
 # exists as soon as its folders have sources.
 below        = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 CORE        := $(call below,$(addprefix src/,base num kernel scaler optim comm engine),*.c)
@@ -90,7 +90,7 @@ HEADERS     := $(wildcard include/gradscale/*.h include/gradscale/*.hpp)
 CORE_HEADERS = $(filter-out $(addprefix include/gradscale/,io.h trace.h tokenizer.h train.h data.h checkpoint.h infer.h log.h mpi.h \
                  device.h),$(HEADERS))
 LIBS        := -lm -pthread
-TRAIN_LIBS  := -lz -ljansson -lpng -ljpeg
+TRAIN_LIBS  := -lz -lpng -ljpeg
 obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 names        = $(BUILD)/lib$(1).so $(BUILD)/lib$(1).so.$(SOVERSION)
 
@@ -100,7 +100,7 @@ SHARED  := $(patsubst %,$(BUILD)/lib%.so.$(VERSION),$(PARTS))
 PROGRAM := $(BUILD)/gradscale
 # Dependents first: the order of a static link.
 LINK    := $(BUILD)/libgradscale_device.a $(if $(TRAIN),$(BUILD)/libgradscale_train.a) $(BUILD)/libgradscale.a
-LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS)) $(LIBS) -ldl
+LDLIBS  := $(if $(TRAIN),$(TRAIN_LIBS) -ljansson) $(LIBS) -ldl
 
 # A suite is a file of tests/unit or tests/check with a main or a table of tests, or a script suite_*.sh.
 SUITES  := $(addprefix $(BUILD)/tests/,$(basename $(notdir \

@@ -35,7 +35,7 @@ function(_gradscale_part target file links private)
 endfunction()
 
 _gradscale_part(gradscale gradscale "" "m;Threads::Threads")
-_gradscale_part(train gradscale_train gradscale::gradscale "z;jansson;png;jpeg")
+_gradscale_part(train gradscale_train gradscale::gradscale "z;png;jpeg")
 if(EXISTS "${_gradscale_lib}/libgradscale_device.a")
   _gradscale_part(device gradscale_device gradscale::gradscale ${CMAKE_DL_LIBS})
 endif()

@@ -4,7 +4,7 @@
 #   src/L, include/gradscale/L.h    layers up to L, in public only public headers
 #   cli, mpi, examples              public headers and their own
 #   device                          up to optim; nobody knows it but cli and examples
-#   zlib, jansson, libpng, libjpeg  io, train and cli;  mpi.h: mpi;  libtorch: torch*.hpp
+#   zlib, libpng, libjpeg           io, train and cli;  jansson: cli;  mpi.h: mpi;  libtorch: torch*.hpp
 #   L.hpp                           C++ of L.h, for no file in C
 cd "${1:-.}" || exit 2
 find include src cli mpi examples -name '*.[ch]' -o -name '*.[ch]pp' 2>/dev/null | sort |
@@ -23,7 +23,7 @@ BEGIN {
     rank["mpi"] = n + 1 # nobody may know it but cli and examples
     rank["device"] = n + 2 # nor this; and it may know libgradscale up to optim
     most["device"] = rank["optim"]
-    split("zlib.h:io jansson.h:io png.h:io jpeglib.h:io mpi.h:mpi", pairs, " ")
+    split("zlib.h:io jansson.h:cli png.h:io jpeglib.h:io mpi.h:mpi", pairs, " ")
     for (i in pairs) {
         split(pairs[i], pair, ":")
         least[pair[1]] = pair[2]

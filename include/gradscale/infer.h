@@ -51,7 +51,8 @@ GS_API uint64_t gs_infer_bytes(const gs_infer *infer); /* of the weights, as pro
 /* Weights and running statistics of a file, into a model or into a trainer that is to go on with
  * them (fine-tuning: moments, scaler and step stay those of a beginning). Every weight must be
  * there, in its shape. Layers, biases and an untied head that the model does not have are an error;
- * other tensors are passed over: an optimizer's, GPT-2's masks. After an error a trainer has not changed. Every rank loads the file. */
+ * other tensors are passed over: an optimizer's, GPT-2's masks. After an error a trainer has not
+ * changed. Every rank loads the file. */
 GS_API gs_status gs_infer_load(gs_infer *infer, const char *path, gs_error *error);
 GS_API gs_status gs_trainer_load_weights(gs_trainer *trainer, const char *path, gs_error *error);
 

@@ -61,7 +61,7 @@ src/kernel/gemm/gemm.c #include "scaler/scaler.h"
 src/kernel/gemm/gemm.c #include "../kernel.h"
 src/kernel/gemm/gemm.c #include "kernel/../base/base.h"
 src/kernel/gemm/gemm.c #include "gemm.h"
-src/scaler/scaler.c #include <jansson.h>
+src/io/io.c #include <jansson.h>
 src/scaler/scaler.c #include <mpi.h>
 cli/core/main.c #include <mpi.h>
 examples/one.c #include <jansson.h>

@@ -87,7 +87,7 @@ else
     {
         OMPI_CC=$CC MPICH_CC=$CC mpicc.$other -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror -O2 \
             -D_POSIX_C_SOURCE=200809L -Iinclude -o "$build" mpi/*.c tests/mpi/steps.c \
-            "$BUILD/libgradscale_train.a" "$BUILD/libgradscale.a" -lz -ljansson -lpng -ljpeg -lm -pthread
+            "$BUILD/libgradscale_train.a" "$BUILD/libgradscale.a" -lz -lpng -ljpeg -lm -pthread
     }
     check "builds with $other" compile
     counts="1 2"
