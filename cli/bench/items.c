@@ -1,5 +1,6 @@
 /* What bench step trains on: numbers drawn once, or the batches of a loader. */
 #include "cli/bench/bench.h"
+#include "cli/train/train.h"
 
 #include <stdlib.h>
 
@@ -32,16 +33,15 @@ static int open_set(bench_items *x, const char *name, size_t n, bench_item *item
 {
     gs_error error = {0};
     const bool scaled = item->any_classes; /* a folder of pictures, of any size */
-    const gs_data_config config = {.size = sizeof config,
-                                   .name = name,
-                                   .root = ".",
-                                   .time = item->time,
-                                   .height = scaled ? item->height : 0,
-                                   .width = scaled ? item->width : 0};
+    gs_data_config config = {.size = sizeof config,
+                             .name = name,
+                             .time = item->time,
+                             .height = scaled ? item->height : 0,
+                             .width = scaled ? item->width : 0};
     char what[96] = "tokens";
-    gs_status status = gs_data_open(&x->data, &config, NULL, &error);
-    if (status != GS_OK)
-        return cli_fail("--data: %s", error.text[0] ? error.text : gs_status_meaning(status));
+    const int code = train_data_open(&x->data, &config);
+    if (code != CLI_GO)
+        return code;
     const gs_data_info *info = gs_data_get_info(x->data);
     if (!item->time && item->any_classes)
         snprintf(what, sizeof what, "classes of images of %zu x %zu x %zu", item->height,
@@ -56,7 +56,7 @@ static int open_set(bench_items *x, const char *name, size_t n, bench_item *item
                         (unsigned long long)info->items[GS_SPLIT_TRAIN], n);
     item->classes = info->classes;
     const gs_loader_config how = {.size = sizeof how, .batch = n, .seed = 1, .shuffle = 1};
-    status = gs_loader_create(&x->loader, x->data, &how, NULL, &error);
+    const gs_status status = gs_loader_create(&x->loader, x->data, &how, NULL, &error);
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 

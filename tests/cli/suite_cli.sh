@@ -304,6 +304,12 @@ check "bench step --recompute --json" prints '"recompute_longer": [-0-9.e]+,$' b
     --time 8 --seconds 0 --recompute --json
 check "bench step, a loader" prints '^waiting for the loader +[+]' bench step --data self --batch 2 \
     --time 8 --seconds 0
+if [ -e /usr/share/datasets/fashion-mnist ]; then
+    check "bench step, fashion-mnist" prints '^waiting for the loader +[+]' bench step --model cnn \
+        --data fashion-mnist --batch 2 --seconds 0
+else
+    skip "bench step, fashion-mnist" "it is not installed (scripts/deps.sh demo)"
+fi
 check "bench step, data of another kind" refuses \
     '--data shapes does not go with this model, which learns tokens' bench step --data shapes
 check "bench step, telemetry's cost" prints '^telemetry, whole steps +[-+]' bench step $step
