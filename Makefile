@@ -352,7 +352,7 @@ build/torch/bin/python:
 oracle: build/oracle/bin/python
 build/oracle/bin/python:
 	@python3 -m venv build/oracle && $(PIP) torch torchvision transformers \
-	    tokenizers onnxruntime safetensors numpy pillow || { rm -rf build/oracle; exit 1; }
+	    tokenizers onnx onnxruntime safetensors numpy pillow || { rm -rf build/oracle; exit 1; }
 
 bench-torch: $(PROGRAM) torch
 	@build/torch/bin/python bench/torch_step.py --program $(PROGRAM) $(BENCH_ARGS)

@@ -210,7 +210,8 @@ int cmd_export(int argc, char **argv)
         .name = "gradscale export",
         .operands = "CHECKPOINT OUT",
         .about = "Writes a trained model for other programs, in f32. OUT.onnx: a graph for ONNX "
-                 "runtimes. OUT.safetensors: the weights, named and laid out as PyTorch has them. "
+                 "runtimes; of a model that was trained with --quantize a QDQ graph, with weights "
+                 "in INT8. OUT.safetensors: the weights, named and laid out as PyTorch has them. "
                  "Any other OUT is a folder: model.safetensors and config.json, of a GPT as "
                  "Hugging Face's transformers load them, with its tokenizer.",
         .options = rows,
@@ -224,11 +225,7 @@ int cmd_export(int argc, char **argv)
     if (code == CLI_GO)
         code = check_output(argv[1]);
     if (code == CLI_GO)
-        code = ends_with(argv[1], ".onnx") && u.quantized
-                   ? cli_fail("%.120s: a model that was trained with --quantize cannot be written "
-                              "as ONNX yet: safetensors hold its weights and ranges",
-                              u.path)
-               : ends_with(argv[1], ".onnx")        ? export_onnx(argv[1], &u)
+        code = ends_with(argv[1], ".onnx")          ? export_onnx(argv[1], &u)
                : ends_with(argv[1], ".safetensors") ? export_safetensors(argv[1], &u)
                                                     : export_folder(argv[1], &u);
     if (code == CLI_GO && !quiet)

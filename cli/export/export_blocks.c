@@ -17,7 +17,7 @@ static const char *norm(walk *w, const char *x, float eps)
 static const char *product(walk *w, const char *x)
 {
     const bool turn = !w->u->model->layouts[w->weight].transposed;
-    const char *a = walk_weight(w), *b = walk_weight(w);
+    const char *a = walk_matrix(w, &x), *b = walk_weight(w);
     if (turn) {
         onnx_ints(w->g, "perm", (const int64_t[]){1, 0}, 2);
         a = onnx_node(w->g, "Transpose", a, NULL);
@@ -117,7 +117,10 @@ const char *walk_gpt(walk *w)
                               onnx_node(g, "Gather", wpe, positions, NULL), NULL);
     x = blocks(w, x, mask, 1e-5f, gelu_tanh);
     x = norm(w, x, 1e-5f);
-    const char *head = w->weight < w->u->model->n ? walk_weight(w) : wte; /* untied */
+    const bool tied = w->weight == w->u->model->n;
+    if (tied)
+        w->weight = 0; /* the embedding, of which a quantised head has integers */
+    const char *head = tied && !w->u->quantized ? wte : walk_matrix(w, &x);
     onnx_ints(g, "perm", (const int64_t[]){1, 0}, 2);
     return onnx_node(g, "MatMul", x, onnx_node(g, "Transpose", head, NULL), NULL);
 }

@@ -1,4 +1,4 @@
-/* The models as graphs of ONNX, in f32.
+/* The models as graphs of ONNX, in f32; quantised ones as QDQ graphs, as TensorRT reads QAT.
  *
  *     images  input "image" [n, channels, height, width], values as the files of images hold them:
  *             the normalisation is part of the graph
@@ -6,10 +6,24 @@
  *     output  "logits" [n, classes], [n, classes, height, width] or [n, time, vocabulary]
  */
 #include "cli/core/html.h"
+#include "cli/export/integers.h"
 #include "cli/export/walk.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* To be freed. */
+static float *read_weight(const walk *w, size_t i, size_t shape[4], int *rank)
+{
+    const size_t count = w->u->model->entries[i].rows * w->u->model->entries[i].cols;
+    float *data = cli_resize(NULL, count * sizeof *data);
+    if (gs_infer_weight(data, rank, shape, w->u->infer, i) != GS_OK) {
+        cli_failed("out of memory");
+        exit(CLI_FAILED);
+    }
+    return data;
+}
 
 const char *walk_weight(walk *w)
 {
@@ -17,15 +31,71 @@ const char *walk_weight(walk *w)
     const char *name = w->u->model->entries[i].name;
     size_t shape[4];
     int rank;
-    const size_t count = w->u->model->entries[i].rows * w->u->model->entries[i].cols;
-    float *data = cli_resize(NULL, count * sizeof *data);
-    if (gs_infer_weight(data, &rank, shape, w->u->infer, i) != GS_OK) {
-        cli_failed("out of memory");
-        exit(CLI_FAILED);
-    }
+    float *data = read_weight(w, i, shape, &rank);
     onnx_weight(w->g, name, data, shape, rank);
     free(data);
     return name;
+}
+
+/* ---- integers ---- */
+
+/* What the integers of a matrix stand for, each output channel in units of its own. */
+static const char *integer_weight(walk *w)
+{
+    const size_t i = w->weight++;
+    const gs_store_entry *e = &w->u->model->entries[i];
+    const bool turned = w->u->model->layouts[i].transposed; /* [cols, rows] */
+    size_t shape[4];
+    int rank;
+    float *data = read_weight(w, i, shape, &rank);
+    float *units = cli_resize(NULL, e->rows * sizeof *units);
+    int8_t *codes = cli_resize(NULL, e->rows * e->cols);
+    for (size_t r = 0; r < e->rows; r++) {
+        const size_t at = turned ? r : r * e->cols;
+        units[r] = integers_of(codes + at, data + at, e->cols, turned ? e->rows : 1);
+        if (isnan(units[r]))
+            w->infinite = e->name;
+    }
+    const char *name = onnx_name(w->g, e->name, ".int8");
+    const char *scale = onnx_name(w->g, e->name, ".scale");
+    const char *zero = onnx_name(w->g, e->name, ".zero");
+    onnx_integers(w->g, name, codes, shape, rank);
+    onnx_weight(w->g, scale, units, &e->rows, 1);
+    memset(codes, 0, e->rows);
+    onnx_integers(w->g, zero, codes, &e->rows, 1);
+    free(data);
+    free(units);
+    free(codes);
+    onnx_int(w->g, "axis", turned);
+    return onnx_node(w->g, "DequantizeLinear", name, scale, zero, NULL);
+}
+
+/* ONNX clips integers at -128, and the library at -127: so x is clipped before. */
+static const char *integer_input(walk *w, const char *x, float range, const char *weight)
+{
+    onnx *g = w->g;
+    const float r = range > 0x1p-24f && range < INFINITY ? range : 0; /* 0: all integers are */
+    const char *low = onnx_number(g, -r), *high = onnx_number(g, r);
+    const char *unit = onnx_name(g, weight, ".input_scale");
+    const char *zero = onnx_name(g, weight, ".input_zero");
+    onnx_weight(g, unit, &(float){integers_unit(r)}, NULL, 0);
+    onnx_integers(g, zero, &(int8_t){0}, NULL, 0);
+    x = onnx_node(g, "Clip", x, low, high, NULL);
+    x = onnx_node(g, "QuantizeLinear", x, unit, zero, NULL);
+    return onnx_node(g, "DequantizeLinear", x, unit, zero, NULL);
+}
+
+const char *walk_matrix(walk *w, const char **x)
+{
+    const gs_model *m = w->u->model;
+    const gs_store_entry *e = &m->entries[w->weight];
+    if (!w->u->quantized || e->rows == 1)
+        return walk_weight(w);
+    const float *range = m->state + (m->states - m->n_ranges);
+    for (size_t i = 0; i < w->weight; i++)
+        range += m->entries[i].rows > 1;
+    *x = integer_input(w, *x, *range, e->name);
+    return integer_weight(w);
 }
 
 static const char *state(walk *w)
@@ -62,7 +132,7 @@ const char *walk_image(walk *w)
 
 const char *walk_linear(walk *w, const char *x)
 {
-    const char *a = walk_weight(w), *b = walk_weight(w);
+    const char *a = walk_matrix(w, &x), *b = walk_weight(w);
     onnx_int(w->g, "transB", 1);
     return onnx_node(w->g, "Gemm", x, a, b, NULL);
 }
@@ -71,7 +141,7 @@ const char *walk_conv(walk *w, const char *x, int64_t kernel, int64_t stride, in
                       bool bias)
 {
     const int64_t pads[] = {pad, pad, pad, pad};
-    const char *filter = walk_weight(w), *b = bias ? walk_weight(w) : NULL;
+    const char *filter = walk_matrix(w, &x), *b = bias ? walk_weight(w) : NULL;
     onnx_ints(w->g, "kernel_shape", (const int64_t[]){kernel, kernel}, 2);
     onnx_ints(w->g, "strides", (const int64_t[]){stride, stride}, 2);
     onnx_ints(w->g, "pads", pads, 4);
@@ -203,6 +273,11 @@ int export_onnx(const char *path, const use_model *u)
     onnx_begin(&g);
     walk w = {.g = &g, .u = u, .at = u->model->state};
     const char *logits = graphs[i].build(&w);
+    if (w.infinite) {
+        onnx_free(&g);
+        return cli_fail("%.120s: its weight %.80s holds an Inf or NaN, which integers cannot",
+                        u->path, w.infinite);
+    }
     const onnx_dim classes = {NULL, info->classes};
     if (info->task == GS_TASK_TOKENS)
         onnx_output(&g, "logits", logits, (const onnx_dim[]){{"n", 0}, {"time", 0}, classes}, 3);

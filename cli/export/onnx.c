@@ -39,7 +39,7 @@ void onnx_free(onnx *g)
 /* Names stay where they are: a graph has far fewer than this. */
 enum { NAMES = 1 << 17 };
 
-static const char *new_name(onnx *g)
+static char *next_name(onnx *g)
 {
     if (!g->names)
         g->names = cli_resize(NULL, NAMES * sizeof *g->names);
@@ -47,8 +47,21 @@ static const char *new_name(onnx *g)
         cli_failed("the model has too many layers for one graph");
         exit(CLI_FAILED);
     }
-    snprintf(g->names[g->n], sizeof g->names[0], "v%zu", g->n);
     return g->names[g->n++];
+}
+
+static const char *new_name(onnx *g)
+{
+    char *name = next_name(g);
+    snprintf(name, sizeof g->names[0], "v%zu", g->n - 1);
+    return name;
+}
+
+const char *onnx_name(onnx *g, const char *stem, const char *end)
+{
+    char *name = next_name(g);
+    snprintf(name, sizeof g->names[0], "%s%s", stem, end);
+    return name;
 }
 
 /* ---- what goes in and out ---- */
@@ -152,28 +165,32 @@ void onnx_split(onnx *g, const char *type, const char *input, const char **resul
 
 /* ---- constants: raw data is little-endian, as the machines are that this is built for ---- */
 
-static void *constant(onnx *g, const char *name, int type, const size_t *shape, int rank)
+static const size_t sizes[] = {
+    [ONNX_FLOAT] = sizeof(float), [ONNX_INT8] = 1, [ONNX_INT64] = sizeof(int64_t)};
+
+static void constant(onnx *g, const char *name, int type, const void *data, const size_t *shape,
+                     int rank)
 {
     pb tensor = {0};
-    size_t count = 1;
+    size_t bytes = sizes[type];
     for (int i = 0; i < rank; i++) {
         pb_int(&tensor, TENSOR_DIMS, shape[i]);
-        count *= shape[i];
+        bytes *= shape[i];
     }
     pb_int(&tensor, TENSOR_TYPE, (uint64_t)type);
     pb_text(&tensor, TENSOR_NAME, name);
-    const size_t bytes = count * (type == ONNX_FLOAT ? sizeof(float) : sizeof(int64_t));
-    pb_reserve(&tensor, TENSOR_RAW, bytes);
+    pb_bytes(&tensor, TENSOR_RAW, data, bytes);
     pb_message(&g->graph, GRAPH_INITIALIZER, &tensor);
-    return g->graph.data + g->graph.n - bytes;
 }
 
 void onnx_weight(onnx *g, const char *name, const float *data, const size_t *shape, int rank)
 {
-    size_t count = 1;
-    for (int i = 0; i < rank; i++)
-        count *= shape[i];
-    memcpy(constant(g, name, ONNX_FLOAT, shape, rank), data, count * sizeof *data);
+    constant(g, name, ONNX_FLOAT, data, shape, rank);
+}
+
+void onnx_integers(onnx *g, const char *name, const int8_t *data, const size_t *shape, int rank)
+{
+    constant(g, name, ONNX_INT8, data, shape, rank);
 }
 
 const char *onnx_number(onnx *g, float x)
@@ -186,7 +203,7 @@ const char *onnx_number(onnx *g, float x)
 const char *onnx_sizes(onnx *g, const int64_t *list, size_t n)
 {
     const char *name = new_name(g);
-    memcpy(constant(g, name, ONNX_INT64, &n, n > 0), list, (n ? n : 1) * sizeof *list);
+    constant(g, name, ONNX_INT64, list, &n, n > 0);
     return name;
 }
 

@@ -12,12 +12,12 @@
 
 #include "cli/export/protobuf.h"
 
-enum { ONNX_FLOAT = 1, ONNX_INT64 = 7 };
+enum { ONNX_FLOAT = 1, ONNX_INT8 = 3, ONNX_INT64 = 7 };
 enum { ONNX_OPSET = 17, ONNX_IR = 8 };
 
 typedef struct onnx {
     pb graph, attributes; /* attributes: of the next node */
-    char (*names)[32];
+    char (*names)[128];
     size_t n;
 } onnx;
 
@@ -42,8 +42,12 @@ const char *onnx_node(onnx *g, const char *type, ...);
 /* One with `n` results. */
 void onnx_split(onnx *g, const char *type, const char *input, const char **results, size_t n);
 
+/* A name of one's own: two texts in one. */
+const char *onnx_name(onnx *g, const char *stem, const char *end);
+
 /* Constants. Their elements are copied. */
 void onnx_weight(onnx *g, const char *name, const float *data, const size_t *shape, int rank);
+void onnx_integers(onnx *g, const char *name, const int8_t *data, const size_t *shape, int rank);
 const char *onnx_number(onnx *g, float x);
 const char *onnx_sizes(onnx *g, const int64_t *list, size_t n); /* n 0: a scalar of list[0] */
 

@@ -38,16 +38,11 @@ void pb_float(pb *to, unsigned field, float value)
     memcpy(more(to, sizeof value), &value, sizeof value);
 }
 
-void *pb_reserve(pb *to, unsigned field, size_t n)
+void pb_bytes(pb *to, unsigned field, const void *data, size_t n)
 {
     key(to, field, BYTES);
     varint(to, n);
-    return more(to, n);
-}
-
-void pb_bytes(pb *to, unsigned field, const void *data, size_t n)
-{
-    void *at = pb_reserve(to, field, n);
+    void *at = more(to, n);
     if (n > 0)
         memcpy(at, data, n);
 }

@@ -22,8 +22,6 @@ void pb_text(pb *to, unsigned field, const char *text);
 void pb_message(pb *to, unsigned field, pb *part);
 /* Appends the fields of `part` to those of `to`: part is empty then. */
 void pb_join(pb *to, pb *part);
-/* Room for n bytes of a field to be filled in by the caller. */
-void *pb_reserve(pb *to, unsigned field, size_t n);
 void pb_free(pb *x);
 
 #endif

@@ -10,10 +10,14 @@ typedef struct walk {
     const use_model *u;
     size_t weight, state; /* the next of each list of the model */
     float *at;            /* of state */
+    const char *infinite; /* a weight that integers cannot hold; NULL: none */
 } walk;
 
 /* The next weight of the model, as PyTorch or Hugging Face have it. */
 const char *walk_weight(walk *w);
+/* The same for a matrix that multiplies x. In a quantised model both are read as integers: x
+ * becomes what its own stand for. */
+const char *walk_matrix(walk *w, const char **x);
 /* The input of a model of images, (image - mean) * inverse_std. */
 const char *walk_image(walk *w);
 /* Layers, with the weights that come next. */

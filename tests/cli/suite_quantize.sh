@@ -38,16 +38,19 @@ for job in mlp:fp16:ema cnn:bf16:max resnet:fp32:percentile:99.9 fcn:fp16:max gp
     model=${job%%:*} rest=${job#*:}
     precision=${rest%%:*} ranges=${rest#*:}
     case $model in
-    mlp) size="--hidden 32 --steps 60 --data $images" ;;
-    fcn) size="--filters 4 --steps 4" ;;
-    vit) size="--patch 2 --layers 2 --width 32 --heads 2 --steps 30 --data $images" ;;
-    gpt) size="--layers 2 --width 32 --heads 2 --context 64 --steps 30 --data $tmp/text" ;;
-    *) size="--filters 4 --steps 30 --data $images" ;;
+    mlp) n=2 size="--hidden 32 --steps 60 --data $images" ;;
+    fcn) n=4 size="--filters 4 --steps 4" ;;
+    vit) n=10 size="--patch 2 --layers 2 --width 32 --heads 2 --steps 30 --data $images" ;;
+    gpt) n=9 size="--layers 2 --width 32 --heads 2 --context 64 --steps 30 --data $tmp/text" ;;
+    cnn) n=4 size="--filters 4 --steps 30 --data $images" ;;
+    resnet) n=16 size="--filters 4 --steps 30 --data $images" ;;
     esac
     check "train $model in $precision, ranges by $ranges" "$gs" train --model $model $size --lr 0.01 $small \
         --precision $precision --quantize int8 --ranges $ranges --threads 2 --checkpoint "$tmp/$model" \
         --log "$tmp/$model.jsonl"
     check "$model: INT8 arithmetic has the bits of the validation" same $model
+    check "$model: export to ONNX" "$gs" export -q "$tmp/$model" "$tmp/$model.onnx"
+    check "$model: its $n products are of integers" python3 tests/oracle/qdq.py graph "$tmp/$model.onnx" $n
 done
 learns() { python3 -c 'import sys; a = float(sys.argv[1]); print(a); sys.exit(not a > 0.3)' "$(value accuracy "$tmp/out")"; }
 loss_of cnn --int8 >/dev/null
@@ -84,7 +87,9 @@ check "to the same tensors" equal "$(tensors "$tmp/half/step-00000030.safetensor
 
 check "train without" "$gs" train --model cnn --filters 4 --steps 30 --data "$images" --lr 0.01 $small \
     --precision bf16 --checkpoint "$tmp/plain" --log "$tmp/plain.jsonl"
-check "train --quantize ptq" again --quantize ptq --log "$tmp/ptq.jsonl"
+check "train --quantize ptq" again --quantize ptq --log "$tmp/ptq.jsonl" --checkpoint "$tmp/ptq"
+check "export of it to ONNX" "$gs" export -q "$tmp/ptq" "$tmp/ptq.onnx"
+check "its 4 products are of integers" python3 tests/oracle/qdq.py graph "$tmp/ptq.onnx" 4
 steps "$tmp/plain.jsonl" >"$tmp/want"
 steps "$tmp/ptq.jsonl" >"$tmp/got"
 check "trains to the same losses" cmp "$tmp/want" "$tmp/got"
@@ -125,7 +130,18 @@ check "eval --calibrate of QAT" says 2 \
 check "resume with other ranges" says 2 \
     "--ranges ema does not go with half/step-00000030.safetensors, which has max: begin a new run for that" \
     train --resume --checkpoint "$tmp/half" --ranges ema --steps 40
-check "export to ONNX" says 2 "cnn/best.safetensors: a model that was trained with --quantize cannot be written as \
-ONNX yet: safetensors hold its weights and ranges" export "$tmp/cnn" "$tmp/cnn.onnx"
-check "export to safetensors" "$gs" export "$tmp/cnn" "$tmp/cnn.safetensors"
+check "export to safetensors" "$gs" export "$tmp/mlp" "$tmp/mlp.safetensors"
+python3 - "$tmp/mlp.safetensors" <<'END'
+import json, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+n = int.from_bytes(data[:8], "little")
+at = 8 + n + json.loads(data[8:8 + n])["layers.1.weight"]["data_offsets"][0]
+data[at:at + 4] = b"\0\0\x80\x7f"
+open(sys.argv[1], "wb").write(data)
+END
+check "a weight of Inf" says 1 "the run came to nothing: 0 of 1 step was applied, and step 1 was the first to be skipped" \
+    train --model mlp --hidden 32 --data "$images" --steps 1 $small --valid-every 0 --quantize int8 \
+    --init "$tmp/mlp.safetensors" --checkpoint "$tmp/infinite"
+check "export of it to ONNX" says 2 "infinite/step-00000001.safetensors: its weight layers.1.weight holds an Inf or \
+NaN, which integers cannot" export "$tmp/infinite" "$tmp/infinite.onnx"
 finish

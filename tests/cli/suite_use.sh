@@ -321,6 +321,33 @@ END
         check "onnxruntime, $model in colour" $oracle tests/oracle/models.py onnx "$tmp/$model-colour.onnx" \
             "$tmp/colour.json" "$tmp/colour-images-idx4-ubyte"
     done
+    # quantised: the graph has N products, of the library's integers; in `skipped` nothing was seen, and ranges are 0
+    head -c 60 "$tmp/text" >"$tmp/short"
+    for job in mlp:2 cnn:4 resnet:16 resnet18:21 vit:10 fcn:4 gpt:9 skipped:2; do
+        name=${job%:*} n=${job#*:} at=$tmp/${job%:*}-int8 data=$images shown=$other code=0
+        model=$name size="--filters 4" how="--steps 30 --lr 0.01 --precision bf16"
+        case $name in
+        mlp) size="--hidden 32" ;;
+        resnet18) size="" how="--steps 4 --lr 0.001 --precision bf16" ;;
+        vit) size="--patch 2 --layers 2 --width 32 --heads 2" ;;
+        fcn) data=$tmp/masks-images-idx4-ubyte shown=$tmp/colour-images-idx4-ubyte ;;
+        gpt) size="--layers 2 --width 32 --heads 2 --context 64 --head untied" data=$tmp/text shown=$tmp/short ;;
+        skipped) model=mlp size="--hidden 32" how="--steps 1 --precision fp16 --scaler static:1099511627776" code=1 ;;
+        esac
+        "$gs" train --model $model $size $how --data "$data" --threads 1 --batch 8 --quiet --quantize int8 --checkpoint "$at" \
+            2>"$tmp/err"
+        check "train $name in INT8" test $? -eq $code
+        "$gs" export -q "$at" "$at.onnx"
+        "$gs" export -q "$at" "$at.safetensors"
+        "$gs" predict "$at" "$shown" --precision fp32 --json $([ $name = gpt ] || echo --top 10) >"$at.json"
+        check "products of integers, $name" $oracle tests/oracle/qdq.py graph "$at.onnx" $n
+        check "the library's, $name" $oracle tests/oracle/qdq.py weights "$at.onnx" "$at.safetensors"
+        if [ $name = gpt ]; then
+            check "onnxruntime, gpt in INT8" $oracle tests/oracle/qdq.py text "$at.onnx" "$shown" "$(value loss "$at.json")"
+        else
+            check "onnxruntime, $name in INT8" $oracle tests/oracle/qdq.py images "$at.onnx" "$at.json" "$shown"
+        fi
+    done
 else
     skip onnxruntime "it is not installed (make oracle)"
 fi
