@@ -51,7 +51,10 @@ static bool is_folder(const char *path)
 }
 
 /* What cannot be examined may be there: opening it tells. */
-static bool may_be_there(const char *path) { return access(path, F_OK) == 0 || errno != ENOENT; }
+static bool may_be_there(const char *path)
+{
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
 
 gs_status train_best_path(char path[4096], const char *folder, gs_error *error)
 {

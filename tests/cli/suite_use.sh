@@ -135,6 +135,7 @@ check "a name of PyTorch's is no folder" no_pickle
 
 for model in mlp cnn resnet resnet18 vit fcn gpt; do
     check "export $model" run export "$tmp/$model" "$tmp/$model.onnx"
+    check "once more" run export "$tmp/$model" "$tmp/$model.onnx"
     check "export $model to a folder" run export "$tmp/$model" "$tmp/$model-out"
 done
 for model in llama mixture; do
