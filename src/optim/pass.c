@@ -285,7 +285,7 @@ static void adam_kernel(const gsi_update *u, const gsi_slice *s, gsi_span at, gs
     const gs_tensor *moment[2] = {gsi_slot_of(u->optim, at.t, GS_SLOT_M),
                                   gsi_slot_of(u->optim, at.t, GS_SLOT_V)};
     const gsi_optim_kernels *k = &u->optim->ctx->kernels.optim;
-    if (moment[0]->dtype == GS_F32 || s->m) {
+    if (s->m) { /* f32, or a block in f32 */
         r->top = k->adam[grad](s, at.count, &set);
         return;
     }
