@@ -323,6 +323,10 @@ static void test_train(void)
 
 #define HEAD  "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
 #define MODEL HEAD "\"model\":{\"type\":\"BPE\","
+/* what transformers 5 writes where a tokenizer adds neither a first nor a last token */
+#define TEMPLATE                                                                                 \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]," \
+    "\"special_tokens\":{}}"
 #define ADDED(list, wrong, status)                                                              \
     {                                                                                           \
         HEAD "\"added_tokens\":" list ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", wrong, \
@@ -384,6 +388,11 @@ static const struct {
      "has a truncation, which is not read", GS_EVERSION},
     {HEAD "\"post_processor\":{\"type\":\"TemplateProcessing\"},\"model\":{\"type\":\"BPE\"}}",
      "has a post_processor TemplateProcessing", GS_EVERSION},
+    {HEAD "\"post_processor\":{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"<s>\":{}}},"
+          "\"model\":{\"type\":\"BPE\"}}",
+     "which is not read: only ByteLevel is, or a template that adds no token", GS_EVERSION},
+    {HEAD "\"decoder\":" TEMPLATE ",\"model\":{\"type\":\"BPE\"}}",
+     "has a decoder TemplateProcessing, which is not read: only ByteLevel is", GS_EVERSION},
     {HEAD "\"decoder\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"BPE\"}}",
      "has a decoder Metaspace", GS_EVERSION},
     {HEAD "\"added_tokens\":[{\"id\":5,\"content\":\"<x>\"}],"
@@ -437,6 +446,7 @@ static const char *const taken[] = {
     MODEL "\"byte_fallback\":false,\"dropout\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
     HEAD "\"model\":{\"type\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
     HEAD "\"added_tokens\":null,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+    HEAD "\"post_processor\":" TEMPLATE ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
 };
 
 static void test_lies(void)

@@ -290,27 +290,43 @@ void gsi_bpe_finish(gsi_bpe_reader *r)
 
 /* ---- tokenizer.json ---- */
 
-/* What may stand in a part of the file; the first that does not is refused by name. */
-static gs_status check_part(const gsi_bpe_reader *r, const gsi_node *root, const char *key,
-                            bool byte_level, bool needed)
+typedef struct json_part {
+    const char *key;
+    bool byte_level, template; /* what it may be besides null */
+    bool needed;               /* it may not be null */
+} json_part;
+
+/* A template puts tokens around a text. transformers writes one without any, too. */
+static bool adds_nothing(const gsi_node *x)
 {
-    const gsi_node *x = gsi_node_get(root, key), *type = gsi_node_get(x, "type");
+    const gsi_node *tokens = gsi_node_get(x, "special_tokens");
+    return tokens && tokens->kind == GSI_JSON_OBJECT && tokens->count == 0;
+}
+
+/* What may stand in a part of the file; the first that does not is refused by name. */
+static gs_status check_part(const gsi_bpe_reader *r, const gsi_node *root, const json_part *p)
+{
+    const gsi_node *x = gsi_node_get(root, p->key), *type = gsi_node_get(x, "type");
     char shown[GSI_SHOWN] = "";
     if (!x || x->kind == GSI_JSON_NULL)
-        return needed ? gsi_bpe_fail(r, GS_EVERSION, "has no %s: only byte-level BPE is read", key)
-                      : GS_OK;
+        return p->needed
+                   ? gsi_bpe_fail(r, GS_EVERSION, "has no %s: only byte-level BPE is read", p->key)
+                   : GS_OK;
     if (type && type->kind == GSI_JSON_STRING)
         gsi_show(shown, type->text, strlen(type->text));
-    if (!byte_level || strcmp(shown, "ByteLevel") != 0)
-        return gsi_bpe_fail(r, GS_EVERSION, "has a %s%s%s, which is not read: %s", key,
+    if (p->template && strcmp(shown, "TemplateProcessing") == 0 && adds_nothing(x))
+        return GS_OK;
+    if (!p->byte_level || strcmp(shown, "ByteLevel") != 0)
+        return gsi_bpe_fail(r, GS_EVERSION, "has a %s%s%s, which is not read: %s%s", p->key,
                             *shown ? " " : "", shown,
-                            byte_level ? "only ByteLevel is" : "it must be null");
+                            p->byte_level ? "only ByteLevel is" : "it must be null",
+                            p->template ? ", or a template that adds no token" : "");
     const gsi_node *regex = gsi_node_get(x, "use_regex");
-    if (needed && regex && regex->kind != GSI_JSON_TRUE)
+    if (p->needed && regex && regex->kind != GSI_JSON_TRUE)
         return gsi_bpe_fail(r, GS_EVERSION,
                             "its %s does without GPT-2's words (use_regex false), "
                             "which is not read",
-                            key);
+                            p->key);
     return GS_OK;
 }
 
@@ -341,19 +357,20 @@ static gs_status check_model(const gsi_bpe_reader *r, const gsi_node *model)
 
 gs_status gsi_bpe_tokenizer_json(gsi_bpe_reader *r, const gsi_node *root)
 {
-    static const struct {
-        const char *key;
-        bool byte_level, needed;
-    } parts[] = {{"truncation", false, false},    {"padding", false, false},
-                 {"normalizer", false, false},    {"pre_tokenizer", true, true},
-                 {"post_processor", true, false}, {"decoder", true, false}};
+    static const json_part parts[] = {
+        {.key = "truncation"},
+        {.key = "padding"},
+        {.key = "normalizer"},
+        {.key = "pre_tokenizer", .byte_level = true, .needed = true},
+        {.key = "post_processor", .byte_level = true, .template = true},
+        {.key = "decoder", .byte_level = true}};
     const gsi_node *model = gsi_node_get(root, "model"),
                    *added = gsi_node_get(root, "added_tokens");
     const bool list = added && added->kind == GSI_JSON_ARRAY;
     const size_t more = list ? added->count : 0;
     gs_status status = check_model(r, model);
     for (size_t i = 0; i < GSI_COUNT(parts) && status == GS_OK; i++)
-        status = check_part(r, root, parts[i].key, parts[i].byte_level, parts[i].needed);
+        status = check_part(r, root, &parts[i]);
     if (status == GS_OK && more > MOST_ADDED)
         status = gsi_bpe_fail(r, GS_ESIZE, "has %zu added tokens: at most %d can be read", more,
                               MOST_ADDED);
