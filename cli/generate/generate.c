@@ -26,15 +26,17 @@ typedef struct story {
 
 /* ---- printing ---- */
 
-/* Whether the generated text ends with one of the stops: its length, or 0. */
-static size_t stopped(const story *s, const cli_list *stop)
+/* Where the first of the stops begins in what is not yet shown, which ends with a whole token and so
+ * not always with the stop; s->length: nowhere. */
+static size_t stop_in(const story *s, size_t shown, const cli_list *stop)
 {
-    for (size_t i = 0; i < stop->count; i++) {
-        const size_t n = strlen(stop->items[i]);
-        if (s->length >= n && memcmp(s->tail + s->length - n, stop->items[i], n) == 0)
-            return n;
-    }
-    return 0;
+    for (size_t at = shown; at < s->length; at++)
+        for (size_t i = 0; i < stop->count; i++) {
+            const size_t n = strlen(stop->items[i]);
+            if (n <= s->length - at && memcmp(s->tail + at, stop->items[i], n) == 0)
+                return at;
+        }
+    return s->length;
 }
 
 /* How much of the end may yet become a stop, and is not to be shown before. */
@@ -106,6 +108,7 @@ static int run(story *s, const use_model *u, const options *o)
     gs_kv_cache *cache;
     const float *logits = NULL;
     size_t fed = 0, shown = 0;
+    bool stopped = false;
     gs_status status = gs_kv_cache_create(&cache, u->infer);
     if (status == GS_OK)
         status = logits_of(&logits, u, cache, s, &fed);
@@ -117,21 +120,22 @@ static int run(story *s, const use_model *u, const options *o)
             break;
         append(s, u, token);
         s->generated++;
-        const size_t end = stopped(s, &o->stop);
-        const size_t held = end ? end : undecided(s, &o->stop);
-        size_t ready = s->length - held;
-        if (!end && ready > shown)
+        size_t ready = stop_in(s, shown, &o->stop);
+        stopped = ready < s->length;
+        if (!stopped)
+            ready -= undecided(s, &o->stop);
+        if (!stopped && ready > shown)
             ready -= unfinished(s->tail + shown, ready - shown);
         if (ready > shown) {
             use_print(s->tail + shown, ready - shown);
             shown = ready;
         }
-        if (end || !cli_flush() || s->generated == o->tokens)
+        if (stopped || !cli_flush() || s->generated == o->tokens)
             break;
         status = logits_of(&logits, u, cache, s, &fed);
         s->moved += gs_infer_bytes(u->infer) + gs_kv_cache_bytes(cache);
     }
-    if (status == GS_OK && !stopped(s, &o->stop))
+    if (status == GS_OK && !stopped)
         use_print(s->tail + shown, s->length - shown);
     s->seconds = gs_clock() - start;
     gs_kv_cache_free(cache);

@@ -71,6 +71,19 @@ check "its bits per byte are below those of its tokens" sh -c "
     awk -v bits=$(value bits_per_byte "$tmp/out") -v loss=$(value loss "$tmp/out") 'BEGIN { exit !(bits > 1 && bits < loss / log(2) / 1.5) }'"
 check "generate" run generate "$tmp/run" --prompt 'static int ' --tokens 40 --seed 3 --threads 1
 check "the prompt as it was" sh -c "head -c 11 '$tmp/out' | grep -q 'static int '"
+cat >"$tmp/stops.py" <<'END'
+import subprocess, sys
+def said(*more):
+    return subprocess.run([*sys.argv[1:], "--no-prompt", "--threads", "1", *more], stdout=subprocess.PIPE, check=True).stdout
+whole = said()
+for n in 1, 2, 3:  # wherever in a token, or in two, a stop begins and ends
+    for at in range(5, 20, 4):
+        stop = whole[at:at + n]
+        cut = said("--stop", stop)
+        assert cut == whole[:whole.index(stop)] + b"\n", (stop, whole, cut)
+END
+check "a stop inside of a token" python3 "$tmp/stops.py" "$gs" generate "$tmp/run" --prompt 'static int ' --tokens 40 \
+    --seed 3
 check "predict" run predict "$tmp/run" "$tmp/text" --threads 1
 check "a prompt of any bytes" sh -c "'$gs' generate '$tmp/run' --prompt-file '$tmp/bytes' --tokens 1 --no-prompt >/dev/null"
 check "export" run export "$tmp/run" "$tmp/hf"
