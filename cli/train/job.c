@@ -247,11 +247,13 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
     if (*checkpoint)
         return load(j, checkpoint, room);
     gs_error error = {0};
-    char init[4096] = "";
-    if (o->init && (code = train_init_path(init, o->init)) != CLI_GO)
+    char init[4096];
+    if (!o->init)
+        return CLI_GO;
+    if ((code = train_init_path(init, o->init)) != CLI_GO)
         return code;
-    const gs_status begun = o->init ? gs_trainer_load_weights(j->trainer, init, &error) : GS_OK;
-    return begun == GS_OK    ? CLI_GO
+    const gs_status begun = gs_trainer_load_weights(j->trainer, init, &error);
+    return begun == GS_OK    ? train_init_check(init, o)
            : begun == GS_EIO ? cli_fail("--init: %s", error.text)
                              : cli_fail_status(begun, &error);
 }

@@ -5,6 +5,7 @@
  *     paths.c        what is to be written, looked at before
  *     model.c        what each model needs and how it begins best
  *     tokenizer.c    how text becomes tokens
+ *     init.c         whether the weights of --init were trained as this model
  *     resolve.c      opens the data and fills in what was left open
  *     job.c          model, trainer, loader, log, checkpoints, put together
  *     folder.c       runs/NAME-DATE, for a run that names no folder
@@ -121,6 +122,8 @@ gs_status train_best_path(char path[4096], const char *folder, gs_error *error);
 /* The file of the weights: of a folder its model.safetensors, or a checkpoint as above. CLI_GO, or
  * the exit code after an error. */
 int train_init_path(char path[4096], const char *init);
+/* Refuses weights that have the model's shapes and were trained as another one. */
+int train_init_check(const char *path, const train_options *o);
 
 /* ---- models ---- */
 

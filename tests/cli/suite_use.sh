@@ -194,6 +194,39 @@ check "--init of biases" says 2 \
 check "--init of a head of its own" says 2 \
     "llama-out/model.safetensors: its tensor lm_head.weight is not model.embed_tokens.weight, and the model's head \
 is tied to that" train $llama --head tied --context 64 --data "$tmp/text" $small --init "$tmp/llama-out"
+# what no shape tells, a checkpoint and a config.json do; a file of weights alone does not
+gpt="--model gpt --layers 2 --width 32 --context 64 --data $tmp/text --steps 1 --no-save $small"
+check "--init of other heads" says 2 "--init: gpt/best.safetensors: its model has 2 heads, and --heads is 4" \
+    train $gpt --heads 4 --init "$tmp/gpt"
+check "of a vit" says 2 "--init: vit/best.safetensors: its model has 4 heads, and --heads is 2" \
+    train $vit --heads 2 --data "$images" $small --init "$tmp/vit"
+check "of a folder" says 2 "--init: gpt-out/config.json: its model has 2 heads, and --heads is 4" \
+    train $gpt --heads 4 --init "$tmp/gpt-out"
+check "of a file" "$gs" train $gpt --heads 4 --init "$tmp/gpt-out/model.safetensors"
+says_config() # FOLDER FROM TO WHAT [OPTION VALUE]: with FROM in its config.json become TO
+{
+    cp -r "$tmp/$1-out" "$tmp/altered"
+    sed -i "s/$2/$3/" "$tmp/altered/config.json"
+    case $1 in gpt) options="$gpt --heads 2" ;; *) options="$llama ${gpt#*--width 32}" ;; esac
+    says 2 "--init: altered/config.json: $4" train $options --init "$tmp/altered" &&
+        { [ $# -eq 4 ] || "$gs" train $options --init "$tmp/altered" "$5" "$6"; }
+    code=$?
+    rm -r "$tmp/altered"
+    return $code
+}
+check "another base of rotary positions" says_config llama 10000 500000 \
+    "its rotary positions have the base 500000: give --rope-theta 500000" --rope-theta 500000
+check "as transformers 5 says it" says_config llama '"rope_theta": 10000' '"rope_parameters": {"rope_theta": 5e5}' \
+    "its rotary positions have the base 500000: give --rope-theta 500000"
+check "scaled ones" says_config llama '"rope_theta": 10000' '"rope_scaling": {"rope_type": "llama3"}' \
+    "its rotary positions are scaled (llama3), which is not computed"
+check "another epsilon" says_config gpt '1e-0*5' '1e-6' "its norms add 1e-06 before the root, and 1e-05 is computed"
+check "another activation" says_config gpt gelu_new gelu "its activation is gelu, which is not computed"
+check "no JSON" says_config gpt '"n_head"' 'n_head' "is no JSON: string or '}' expected near 'n'"
+cp -r "$tmp/gpt-out" "$tmp/large"
+truncate -s 1100000 "$tmp/large/config.json"
+check "too large a one" says 2 "--init: large/config.json: is larger than 1048576 bytes" \
+    train $gpt --heads 2 --init "$tmp/large"
 # the same embedding twice, as a state_dict of PyTorch's has it
 python3 - "$tmp/gpt-out/model.safetensors" "$tmp/twice.safetensors" <<'END'
 import json, sys
