@@ -26,8 +26,8 @@ typedef struct story {
 
 /* ---- printing ---- */
 
-/* Where the first of the stops begins in what is not yet shown, which ends with a whole token and so
- * not always with the stop; s->length: nowhere. */
+/* Where the first of the stops begins in what is not yet shown, which ends with a whole token and
+ * so not always with the stop; s->length: nowhere. */
 static size_t stop_in(const story *s, size_t shown, const cli_list *stop)
 {
     for (size_t at = shown; at < s->length; at++)

@@ -1,6 +1,6 @@
-/* What --init's weights were trained as, where their shapes do not tell: with other heads they would
- * load, and mean something else. A checkpoint says it in its line of the model, Hugging Face in the
- * config.json of the folder; of a file alone nobody knows. */
+/* What --init's weights were trained as, where their shapes do not tell: with other heads they
+ * would load, and mean something else. A checkpoint says it in its line of the model, Hugging Face
+ * in the config.json of the folder; of a file alone nobody knows. */
 #include "cli/train/train.h"
 
 #include "gradscale/io.h"
