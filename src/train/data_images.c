@@ -75,17 +75,22 @@ static gs_status check_labels(const gsi_idx *y, double *most, gs_error *error)
     return GS_OK;
 }
 
-/* What was read into a split: images, and a label for each or for each pixel. */
-static gs_status check_pair(const gsi_idx *x, const gsi_idx *y, gs_error *error)
+static bool has_a_label_per_pixel(const gsi_idx *x, const gsi_idx *y)
+{
+    return y->rank == 3 && x->rank >= 3 && y->shape[1] == x->shape[1] && y->shape[2] == x->shape[2];
+}
+
+/* What was read into a split: images, and a label for each or for each pixel; y [n, 1] is y [n]. */
+static gs_status check_pair(const gsi_idx *x, gsi_idx *y, gs_error *error)
 {
     if (x->rank < 2)
         return gsi_fail(error, GS_ESIZE, "%s: is a list of numbers, not of images", x->path);
     if (x->shape[0] != y->shape[0])
         return gsi_fail(error, GS_ESIZE, "%s: has %zu labels for %zu images", y->path, y->shape[0],
                         x->shape[0]);
-    const bool a_pixel =
-        y->rank == 3 && x->rank >= 3 && y->shape[1] == x->shape[1] && y->shape[2] == x->shape[2];
-    if (y->rank != 1 && !a_pixel)
+    while (y->rank > 1 && !has_a_label_per_pixel(x, y) && y->shape[y->rank - 1] == 1)
+        y->rank--;
+    if (y->rank != 1 && !has_a_label_per_pixel(x, y))
         return gsi_fail(error, GS_ESIZE, "%s: has neither one label per image nor one per pixel",
                         y->path);
     return GS_OK;

@@ -152,6 +152,16 @@ static void test_arrays(void)
         else
             gs_data_close(fine((gs_data_config){.name = in_folder("x_train.npy")}));
     }
+    /* as Keras has them: an axis of one */
+    write_npy("y_train.npy", "|u1", "(2, 2, 2, 1)", (const uint8_t[8]){0, 1}, 8);
+    data = fine((gs_data_config){.name = in_folder("x_train.npy")});
+    CHECK(data && gs_data_get_info(data)->task == GS_TASK_PIXELS);
+    gs_data_close(data);
+    write_npy("y_train.npy", "|u1", "(2, 1)", (const uint8_t[2]){0, 1}, 2);
+    data = fine((gs_data_config){.name = in_folder("x_train.npy")});
+    CHECK(data && gs_data_get_info(data)->task == GS_TASK_CLASSES);
+    gs_data_close(data);
+    write_npy("y_train.npy", "|u1", "(2, 2, 2)", (const uint8_t[8]){0, 1}, 8);
     write_npy("x_train.npy", "|u1", "(2, 4)", x, 8);
     refused((gs_data_config){.name = in_folder("x_train.npy")}, GS_ESIZE, "neither one label");
     /* classes beyond all items are a column of something else */
