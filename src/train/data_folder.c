@@ -4,7 +4,7 @@
  *     ROOT/train/CLASS, ROOT/val/..    what to validate with apart: val, valid, validation or test
  *     ROOT/images/.., ROOT/masks/..    a class per pixel: the mask of images/a.jpg is masks/a.png,
  *                                      its grey values or palette indices the classes, 255 none;
- *                                      below train and val too
+ *                                      below train and val too, or with these below
  *
  * Nothing is held in memory but paths: an image is decoded when it is read, scaled to cover the
  * size of the set and cut around its centre. */
@@ -62,19 +62,31 @@ typedef struct place {
     size_t length; /* 0: the file lies above any */
 } place;
 
+static bool read_split(place *p, const char *part, size_t length)
+{
+    p->valid = is_valid(part, length);
+    p->split = p->valid || is_part(part, length, "train");
+    return p->split;
+}
+
+static size_t part_length(const char *part)
+{
+    const char *slash = strchr(part, '/');
+    return slash ? (size_t)(slash - part) : 0;
+}
+
 static place place_of(const char *path, size_t root)
 {
     place p = {.part = path + root + strspn(path + root, "/")};
-    for (;;) {
-        const char *slash = strchr(p.part, '/');
-        p.length = slash ? (size_t)(slash - p.part) : 0;
-        const bool train = is_part(p.part, p.length, "train"), valid = is_valid(p.part, p.length);
-        if (p.split || p.length == 0 || (!train && !valid))
-            return p;
-        p.split = true;
-        p.valid = valid;
-        p.part = slash + 1;
+    p.length = part_length(p.part);
+    if (read_split(&p, p.part, p.length)) {
+        p.part += p.length + 1;
+        p.length = part_length(p.part);
+    } else if (is_part(p.part, p.length, "images") || is_part(p.part, p.length, "masks")) {
+        const char *below = p.part + p.length + 1;
+        read_split(&p, below, part_length(below));
     }
+    return p;
 }
 
 /* The mask of an image: the same path below masks, with any ending. */

@@ -268,6 +268,27 @@ static void test_masks(void)
     refused((gs_data_config){.name = in_folder("seg")}, GS_EFORMAT, "is in colour");
     unlink(in_folder("seg/masks/1.png"));
     refused((gs_data_config){.name = in_folder("seg")}, GS_EIO, "1.jpg: has no mask");
+
+    /* train and val below images and masks */
+    static const char *const folders[] = {"deep",
+                                          "deep/images",
+                                          "deep/masks",
+                                          "deep/images/train",
+                                          "deep/masks/train",
+                                          "deep/images/val",
+                                          "deep/masks/val"};
+    for (size_t i = 0; i < GSI_COUNT(folders); i++)
+        make_folder(folders[i]);
+    for (size_t i = 3; i < GSI_COUNT(folders); i++)
+        for (char c = 'a'; c < (i < 5 ? 'b' : 'd'); c++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s/%c.png", folders[i], c);
+            write_png(name, 6, 4, i % 2 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY,
+                      i % 2 ? image : mask);
+        }
+    data = open_it((gs_data_config){.name = in_folder("deep")});
+    CHECK(gs_data_get_info(data)->items[0] == 1 && gs_data_get_info(data)->items[1] == 3);
+    gs_data_close(data);
 }
 
 /* Every length of a file, and flipped bytes: refused or read, never worse. */
