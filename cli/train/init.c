@@ -26,11 +26,16 @@ static int compare(const char *file, double heads, double theta, const train_opt
     return CLI_GO;
 }
 
-/* " KEY=NUMBER" of a line such as "gpt layers=2 heads=4" */
 static double in_line(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
     return at ? strtod(at + strlen(key), NULL) : (double)NAN;
+}
+
+/* A line such as "gpt layers=2 heads=4". */
+static int of_line(const char *file, const char *line, const train_options *o)
+{
+    return compare(file, in_line(line, " heads="), in_line(line, " rope-theta="), o);
 }
 
 /* The first of two names that the object has: GPT-2's and Llama's, or those of two versions. */
@@ -52,7 +57,10 @@ static int of_config(const char *path, const json_t *root, const train_options *
                  *act = either(root, "hidden_act", "activation_function");
     const char *type = json_string_value(either(rope, "rope_type", "type")),
                *unit = json_string_value(act);
+    const char *line = json_string_value(json_object_get(root, "model")); /* of our own export */
     const double eps = number(either(root, "rms_norm_eps", "layer_norm_epsilon"));
+    if (line)
+        return of_line(path, line, o);
     if (type && strcmp(type, "default") != 0)
         return cli_fail("--init: %.120s: its rotary positions are scaled (%.40s), which is not "
                         "computed",
@@ -99,7 +107,7 @@ int train_init_check(const char *path, const train_options *o)
         gs_source_metadata(file, "gradscale_checkpoint") ? gs_source_metadata(file, "model") : NULL;
     int code = CLI_GO;
     if (line)
-        code = compare(path, in_line(line, " heads="), in_line(line, " rope-theta="), o);
+        code = of_line(path, line, o);
     else if (stat(o->init, &about) == 0 && S_ISDIR(about.st_mode))
         code = of_folder(o->init, o);
     gs_source_close(file);

@@ -202,6 +202,8 @@ check "of a vit" says 2 "--init: vit/best.safetensors: its model has 4 heads, an
     train $vit --heads 2 --data "$images" $small --init "$tmp/vit"
 check "of a folder" says 2 "--init: gpt-out/config.json: its model has 2 heads, and --heads is 4" \
     train $gpt --heads 4 --init "$tmp/gpt-out"
+check "of a vit's folder" says 2 "--init: vit-out/config.json: its model has 4 heads, and --heads is 2" \
+    train $vit --heads 2 --data "$images" $small --init "$tmp/vit-out"
 check "of a file" "$gs" train $gpt --heads 4 --init "$tmp/gpt-out/model.safetensors"
 says_config() # FOLDER FROM TO WHAT [OPTION VALUE]: with FROM in its config.json become TO
 {
