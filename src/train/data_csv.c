@@ -18,6 +18,7 @@ typedef struct table {
     size_t text_room;
     char **fields; /* [n] of the line */
     size_t n, room;
+    char separator;        /* of fields: , ; or a tab; 0: no line was read yet */
     bool open;             /* the last of them begins with a quote that does not end */
     size_t columns, label; /* of every line; label == columns: there is none */
     size_t alone;          /* so many columns are numbers alone; 0: there are labels */
@@ -29,7 +30,19 @@ typedef struct table {
 
 /* ---- lines ---- */
 
-/* Cuts the line at its commas; "a ""b"", c" is one field. In the first line, a byte order mark is
+/* The first of them outside of quotes. */
+static char separator_of(const char *line)
+{
+    bool quoted = false;
+    for (; *line; line++) {
+        quoted ^= *line == '"';
+        if (!quoted && strchr(",;\t", *line))
+            return *line;
+    }
+    return ',';
+}
+
+/* Cuts the line at its separators; "a ""b"", c" is one field. In the first line, a byte order mark is
  * no part of it. */
 static bool cut(table *t, const gsi_lines *l)
 {
@@ -39,12 +52,14 @@ static bool cut(table *t, const gsi_lines *l)
     t->text[l->length] = 0;
     t->n = 0;
     t->open = false;
+    if (!t->separator)
+        t->separator = separator_of(t->text);
     for (char *p = t->text + (l->number == 1 && strncmp(t->text, MARK, 3) == 0 ? 3 : 0);; p++) {
         char *to = p, *start = p;
         bool quoted = *p == '"';
         if (!gsi_grow(t->heap, &t->fields, &t->room, t->n + 1, sizeof *t->fields))
             return false;
-        for (p += quoted; *p && (quoted || *p != ','); p++) {
+        for (p += quoted; *p && (quoted || *p != t->separator); p++) {
             if (quoted && *p == '"') {
                 if (p[1] != '"') {
                     quoted = false;
@@ -140,8 +155,10 @@ static gs_status read_lines(table *t, const char *path, const gs_alloc *hook, gs
         else if (t->n > MOST_COLUMNS)
             status = gsi_lines_fail(&l, error, GS_ESIZE, "has more than %d fields", MOST_COLUMNS);
         else if (t->columns == 0 && t->n < 2 && t->alone != 1)
-            status = gsi_lines_fail(&l, error, GS_EFORMAT,
-                                    "has one column, and 2 are needed, with commas between them");
+            status = gsi_lines_fail(
+                &l, error, GS_EFORMAT,
+                "has one column, and 2 are needed, with commas, semicolons or tabs between "
+                "them");
         else if (t->columns > 0 || !take_titles(t))
             status = add_row(t, &l, error);
         if (status != GS_OK)

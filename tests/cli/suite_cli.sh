@@ -409,7 +409,7 @@ fi
 
 # ---- what a new user trips over ----
 
-printf 'a;b;y\n1;2;0\n3;4;1\n' >"$tmp/semi.csv"
+printf 'a|b|y\n1|2|0\n3|4|1\n' >"$tmp/bars.csv"
 printf 'a,b,y\n1,2,0\n,4,1\n' >"$tmp/gap.csv"
 printf 'a,b,y\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n' >"$tmp/rows.csv"
 mkdir "$tmp/nothing"
@@ -425,7 +425,8 @@ check "--warmup and --steps" refuses "--warmup 7 is no less than --steps 5: noth
     train --data "$tmp/rows.csv" --steps 5 --warmup 7 --no-save
 [ ! -d /proc/self ] || check "--checkpoint names itself" refuses "--checkpoint: /proc/none: cannot be made: No such file or directory" \
     train --data "$tmp/rows.csv" --steps 5 --checkpoint /proc/none
-check "a table with semicolons" refuses "--data: $tmp/semi.csv:1: has one column, and 2 are needed, with commas between them" train --data "$tmp/semi.csv"
+check "a table with bars" refuses "--data: $tmp/bars.csv:1: has one column, and 2 are needed, with commas, semicolons or tabs between them" \
+    train --data "$tmp/bars.csv"
 check "a field that is empty" refuses "--data: $tmp/gap.csv:3: field 1 is empty, and must be a number" train --data "$tmp/gap.csv"
 check "a folder that is empty" refuses "--data: $tmp/nothing: is empty, or holds no file that is read" train --data "$tmp/nothing"
 check "a batch is no larger than the data" prints '^training   2 steps of [1-4], ' train --data "$tmp/rows.csv" --batch 4000 --steps 2 --dry-run

@@ -113,7 +113,7 @@ check "a model of text" "$gs" train --model gpt --layers 1 --width 8 --heads 1 -
 check "eval, images for it" says 2 "--data: kinds: has images, and the model was trained on tokens" \
     eval "$tmp/gpt" --data "$tmp/kinds"
 check "prints no titles" test ! -s "$tmp/out"
-check "predict, rows that are too short" says 2 "one.csv:1: has one column, and 2 are needed, with commas between them" predict "$tmp/csv-run" "$tmp/one.csv"
+check "predict, rows that are too short" says 2 "one.csv:1: has one column, and 2 are needed, with commas, semicolons or tabs between them" predict "$tmp/csv-run" "$tmp/one.csv"
 check "predict, text for a model of images" says 2 "tests/cli/suite_data.sh: is not a file or folder of images, CIFAR, NumPy or CSV" \
     predict "$tmp/a" tests/cli/suite_data.sh
 check "--augment beyond the image" says 2 "kinds: images of 16 x 16 cannot be moved by 16 pixels" \

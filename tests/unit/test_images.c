@@ -441,6 +441,19 @@ static void test_csv(void)
         CHECK(gs_data_read(x, NULL, &class[i], data, (gs_split)i, 0, NULL) == GS_OK);
     CHECK(class[0] + class[1] == 3); /* cat 1, dog 2, as they were */
     gs_data_close(data);
+    /* the first of , ; and tab outside of quotes is between fields: Excel has ; in half of Europe */
+    static const char *const others[] = {"\"a, b\";label\n0.5;\"x;y\"\n1.5;z\n",
+                                         "a\tlabel\n0.5\tx;y\n1.5\tz\n"};
+    for (size_t i = 0; i < GSI_COUNT(others); i++) {
+        write_text("c.csv", others[i]);
+        data = open_it((gs_data_config){.name = in_folder("c.csv")});
+        info = gs_data_get_info(data);
+        CHECK(info->width == 1 && info->classes == 2 && strcmp(info->labels[0], "x;y") == 0);
+        gs_data_close(data);
+    }
+    write_text("c.csv", "a;label\n1,5;x\n");
+    refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT,
+            "c.csv:2: field 1 is no number: 1,5");
     write_text("c.csv", "label,a\n1,0.5\n0,1.5\n1,2\n");
     data = open_it((gs_data_config){.name = in_folder("c.csv")});
     CHECK(gs_data_get_info(data)->classes == 2 && !gs_data_get_info(data)->labels);
