@@ -42,8 +42,8 @@ static char separator_of(const char *line)
     return ',';
 }
 
-/* Cuts the line at its separators; "a ""b"", c" is one field. In the first line, a byte order mark is
- * no part of it. */
+/* Cuts the line at its separators; "a ""b"", c" is one field. In the first line, a byte order mark
+ * is no part of it. */
 static bool cut(table *t, const gsi_lines *l)
 {
     if (!gsi_grow(t->heap, &t->text, &t->text_room, l->length + 1, 1))

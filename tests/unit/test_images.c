@@ -441,7 +441,7 @@ static void test_csv(void)
         CHECK(gs_data_read(x, NULL, &class[i], data, (gs_split)i, 0, NULL) == GS_OK);
     CHECK(class[0] + class[1] == 3); /* cat 1, dog 2, as they were */
     gs_data_close(data);
-    /* the first of , ; and tab outside of quotes is between fields: Excel has ; in half of Europe */
+    /* the first of , ; and tab outside of quotes is between fields */
     static const char *const others[] = {"\"a, b\";label\n0.5;\"x;y\"\n1.5;z\n",
                                          "a\tlabel\n0.5\tx;y\n1.5\tz\n"};
     for (size_t i = 0; i < GSI_COUNT(others); i++) {
