@@ -266,7 +266,7 @@ static void test_convolution(void)
                              .stride = 1,
                              .pad = 1,
                              .dgrad = (int)below(2)};
-        const size_t pixels = (turn % 8 ? 2 : 10) * 42, taps = 9 * c, low = below(2) ? 100 : 40;
+        const size_t pixels = (turn % 20 ? 2 : 10) * 42, taps = 9 * c, low = below(2) ? 100 : 40;
         fill(data_a, GSI_COUNT(data_a), low);
         fill(data_b, GSI_COUNT(data_b), 90);
         gs_gemm g = {.m = pixels, .n = co, .k = taps, .batch = 1};
