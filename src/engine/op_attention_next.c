@@ -130,8 +130,9 @@ gs_value *gs_attention_next(gs_tape *tape, gs_value *q, gs_value *k, gs_value *v
                    .d = d,
                    .time = time};
     const size_t rows = time == 1 ? heads / kv_heads : gsi_min_size(time, ROWS), n = kv->n + time;
-    const gs_gemm wide = {.m = rows, .n = n, .k = l.d, .batch = 1};
-    const gs_gemm deep = {.m = rows, .n = l.d, .k = n, .batch = 1};
+    const gs_matrix of = {.dtype = q->dtype};
+    const gs_gemm wide = {.m = rows, .n = n, .k = l.d, .batch = 1, .a = of, .b = of};
+    const gs_gemm deep = {.m = rows, .n = l.d, .k = n, .batch = 1, .a = of, .b = of};
     const size_t workers = gsi_min_size(ctx->workers, kv_heads);
     const gsi_mark mark = gsi_arena_mark(&ctx->scratch);
     l.p = aligned(rows * n);

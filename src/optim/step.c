@@ -4,6 +4,7 @@
  * (2) Weights, copies, moments, averages, `applied` and with it Adam's t, the schedule and the
  *     random bits move in act(APPLY) and nowhere else.
  * (3) act() can fail only before it writes: all memory was allocated with the optimizer. */
+#include "kernel/fpenv.h"
 #include "optim/optim.h"
 
 #include "scaler/scaler.h"
@@ -101,16 +102,8 @@ static gs_status apply(gs_optim *o, const gs_step *step, double factor, gs_optim
     return GS_OK;
 }
 
-gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
-                       gs_optim_report *report)
+static gs_status act(gs_optim *o, const gs_step *step, gs_verdict verdict, gs_optim_report *report)
 {
-    gs_optim_report unread;
-    if (!step)
-        return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
-    if (!gsi_step_made(step))
-        return gsi_step_version(step, &o->ctx->error);
-    if (!report)
-        report = &unread;
     const double norm = sqrt(step->stats.sumsq) * step->inverse * verdict.factor;
     const double lr = gs_optim_lr(o) * gs_schedule_factor(&o->config.schedule, o->state.applied);
     *report = (gs_optim_report){
@@ -124,6 +117,20 @@ gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
     if (o->config.clear_grads)
         gs_optim_clear_grads(o);
     return GS_OK;
+}
+
+gs_status gs_optim_act(gs_optim *o, const gs_step *step, gs_verdict verdict,
+                       gs_optim_report *report)
+{
+    gs_optim_report unread;
+    if (!step)
+        return gsi_fail(&o->ctx->error, GS_ENULL, "the step is NULL");
+    if (!gsi_step_made(step))
+        return gsi_step_version(step, &o->ctx->error);
+    const uint64_t env = gsi_fpenv_enter(); /* settings are rounded, too, by our mode */
+    const gs_status status = act(o, step, verdict, report ? report : &unread);
+    gsi_fpenv_leave(env);
+    return status;
 }
 
 gs_status gs_optim_step(gs_optim *o, gs_step *step, gs_scaler *scaler, gs_optim_report *report)

@@ -289,10 +289,18 @@ check "bench step --json" prints '"scaler_share": [0-9.e-]+,$' bench step $step 
 check "bench step --json is JSON" is_json "$tmp/out"
 check "bench step --json, median" grep -Eq '"median_seconds": [0-9.e-]+,$' "$tmp/out"
 check "bench step --json, operations" grep -q '"cross_entropy": {$' "$tmp/out"
-check "bench step --json, a unit for bf16" grep -Eq '"fallback_share": (null|[0-9.e-]+),$' "$tmp/out"
 check "bench step --json, telemetry" grep -Eq '"telemetry_share": [-0-9.e]+,$' "$tmp/out"
 check "bench step --json, all with telemetry" prints '"telemetry_share": null,$' bench step $step \
     --telemetry --json
+if "$gs" info | grep -qE '^detected.* avx512bf16( |$)'; then
+    check "bench step, a unit for bf16" prints '^bf16 products on fma, of all +[+]0\.000$' bench step $step \
+        --precision bf16
+    check "bench step --json, a unit for bf16" prints '"fallback_share": 0,$' bench step $step \
+        --precision bf16 --json
+fi
+check "bench step, no unit for f16" prints '"fallback_share": null,$' bench step $step --json
+check "bench step, no unit in use" prints '"fallback_share": null,$' bench step $step --precision bf16 \
+    --cpu ref --json
 check "bench step in fp32" prints '"half_copies": 0,$' bench step $step --precision fp32 --json
 check "bench step, telemetry" prints '^cnn in bf16, O1: ' bench step --model cnn --batch 2 --seconds 0 \
     --threads 1 --precision bf16 --mode O1 --telemetry

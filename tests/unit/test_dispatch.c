@@ -1,11 +1,58 @@
-/* The table of kernels: every row of every list is there, and each level of the ladder overrides
- * what is below it. */
+/* What a CPU is taken to have. The table of kernels: every row of every list is there, and each
+ * level of the ladder overrides what is below it. */
 #include "levels.h"
 #include "test.h"
 
 #include "kernel/context.h"
 
+#include <stdio.h>
+
 static int differs(const void *a, const void *b, size_t bytes) { return memcmp(a, b, bytes) != 0; }
+
+/* Whether a word is in a line of them. */
+static bool has(const char *line, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = line; (at = strstr(at, word)) != NULL; at += n)
+        if (at > line && at[-1] == ' ' && (at[n] == ' ' || at[n] == '\n'))
+            return true;
+    return false;
+}
+
+/* A level is there if the kernel knows all that it needs, which it saves on a context switch. */
+static void test_detected(void)
+{
+#if defined(__x86_64__)
+#define F512 "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"
+    static const struct {
+        unsigned cpu;
+        const char *needs[9];
+    } levels[] = {{GS_CPU_AVX2, {"avx2", "fma", "f16c"}},
+                  {GS_CPU_AVX512, {F512}},
+                  {GS_CPU_AVX512BF16, {F512, "avx512_bf16"}},
+                  {GS_CPU_AVX512VNNI, {F512, "avx512_vnni"}}};
+    static char line[16384];
+    unsigned want = 0;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && strncmp(line, "flags", 5) != 0)
+        ;
+    if (f)
+        fclose(f);
+    if (strncmp(line, "flags", 5) != 0)
+        SKIP("/proc/cpuinfo has no flags");
+    for (size_t l = 0; l < GSI_COUNT(levels); l++) {
+        bool all = true;
+        for (size_t i = 0; levels[l].needs[i]; i++)
+            all = all && has(line, levels[l].needs[i]);
+        want |= all ? levels[l].cpu : 0;
+    }
+    CHECK_MSG(gs_cpu_detect() == want, "%#x, not %#x", gs_cpu_detect(), want);
+#elif defined(__aarch64__)
+    CHECK(gs_cpu_detect() == GS_CPU_NEON);
+#else
+    CHECK(gs_cpu_detect() == 0);
+#endif
+}
 
 static void test_complete(void)
 {
@@ -94,5 +141,5 @@ static void test_mask(void)
     gs_context_free(ctx);
 }
 
-TESTS({"complete", test_complete}, {"levels", test_levels}, {"bf16", test_bf16},
-      {"vnni", test_vnni}, {"mask", test_mask})
+TESTS({"detected", test_detected}, {"complete", test_complete}, {"levels", test_levels},
+      {"bf16", test_bf16}, {"vnni", test_vnni}, {"mask", test_mask})

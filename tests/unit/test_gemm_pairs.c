@@ -146,13 +146,8 @@ static void test_limit(void)
         size_t sum;
         bool subnormal;
         double share;
-    } cases[] = {{GSI_PAIRS_LEAST, false, 0},
-                 {GSI_PAIRS_LEAST + 1, false, 0},
-                 {GSI_PAIRS_LEAST - 1, false, 1},
-                 {GSI_PAIRS_LEAST - 2, false, 1},
-                 {GSI_PAIRS_LEAST + 60, false, 0},
-                 {300, false, 0},
-                 {300, true, 1}};
+    } cases[] = {{142, false, 0}, {143, false, 0}, {141, false, 1}, {140, false, 1},
+                 {202, false, 0}, {300, false, 0}, {300, true, 1}};
     open_units();
     for (size_t c = 0; c < GSI_COUNT(cases); c++)
         for (int turn = 0; turn < 40; turn++) {
@@ -166,9 +161,11 @@ static void test_limit(void)
                 data_a[i] = element(of_a);
             for (size_t i = 0; i < g.k * g.n && !cases[c].subnormal; i += 1 + below(2))
                 data_b[i] = element(of_b);
-            for (size_t i = 0; i < g.m * g.k && cases[c].subnormal; i++)
+            uint16_t *const x = turn % 2 ? data_a : data_b;
+            const size_t n = (turn % 2 ? g.m : g.n) * g.k;
+            for (size_t i = 0; i < n && cases[c].subnormal; i++)
                 if (draw() % 2 || g.k < 20)
-                    data_a[i] = (uint16_t)(1 + below(0x7F));
+                    x[i] = (uint16_t)(1 + below(0x7F));
             const double share = check(&g, "limit");
             CHECK_MSG(share == cases[c].share, "fields add up to %zu: %g fall back", sum, share);
         }
@@ -217,10 +214,44 @@ static void test_some_panels(void)
     }
 }
 
-/* im2col of either operand, and the groups of dgrad, with channels that make pairs of two taps. */
+/* Rows of a, or columns of b, with k along them or across; `each` of them, a block of k long, are
+ * zeros, or one magnitude. */
+static void fill_parts(uint16_t *x, size_t rows, size_t k, bool along, size_t each)
+{
+    static const size_t fields[] = {0, 60, 100};
+    for (size_t r = 0; r < rows; r += each)
+        for (size_t p = 0; p < k; p += GSI_KC) {
+            const size_t least = fields[below(GSI_COUNT(fields))];
+            for (size_t i = r; i < gsi_min_size(rows, r + each); i++)
+                for (size_t q = p; q < gsi_min_size(k, p + GSI_KC); q++)
+                    x[along ? i * k + q : q * rows + i] =
+                        least ? element(least + below(3)) : (uint16_t)(draw() & 0x8000);
+        }
+}
+
+/* Two panels are judged by their own least, in every block and chunk of k and every pass over a's
+ * panels: where tiny ones meet and all else is zero, a sum that was flushed would show. */
+static void test_own_least(void)
+{
+    enum { M = 600, N = 40, K = 3 * GSI_KC + 9 }; /* two threads make two passes of each tile */
+    static uint16_t a[M * K], b[N * K];
+    open_units();
+    for (int turn = 0; turn < 2; turn++) {
+        gs_gemm g = {.m = M, .n = N, .k = K, .batch = 1};
+        g.a = (gs_matrix){.data = a, .dtype = GS_BF16, .stride = turn ? M : K, .transposed = turn};
+        g.b = (gs_matrix){.data = b, .dtype = GS_BF16, .stride = turn ? K : N, .transposed = turn};
+        fill_parts(a, M, K, !turn, 28);
+        fill_parts(b, N, K, turn, 16);
+        const double share = check(&g, "panels of their own");
+        CHECK_MSG(share > 0 && share < 1, "%g of the panels fall back", share);
+    }
+}
+
+/* im2col of either operand, and the groups of dgrad, with channels that make pairs of two taps; of
+ * several blocks of k, too. */
 static void test_convolution(void)
 {
-    static const size_t channels[] = {1, 2, 3, 5, 16, 17, 32, 33};
+    static const size_t channels[] = {1, 2, 3, 5, 16, 17, 32, 33, 48};
     open_units();
     for (int turn = 0; turn < 60; turn++) {
         const size_t c = channels[below(GSI_COUNT(channels))];
@@ -235,7 +266,7 @@ static void test_convolution(void)
                              .stride = 1,
                              .pad = 1,
                              .dgrad = (int)below(2)};
-        const size_t pixels = 2 * 42, taps = 9 * c, low = below(2) ? 100 : 40;
+        const size_t pixels = (turn % 20 ? 2 : 10) * 42, taps = 9 * c, low = below(2) ? 100 : 40;
         fill(data_a, GSI_COUNT(data_a), low);
         fill(data_b, GSI_COUNT(data_b), 90);
         gs_gemm g = {.m = pixels, .n = co, .k = taps, .batch = 1};
@@ -287,4 +318,5 @@ static void test_ways(void)
 }
 
 TESTS({"unit", test_unit}, {"limit", test_limit}, {"infinite", test_infinite},
-      {"some-panels", test_some_panels}, {"convolution", test_convolution}, {"ways", test_ways})
+      {"some-panels", test_some_panels}, {"own-least", test_own_least},
+      {"convolution", test_convolution}, {"ways", test_ways})

@@ -3,6 +3,11 @@
 #include "levels.h"
 #include "optim_rig.h"
 
+#include <fenv.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 /* ---- all or nothing ---- */
 
 static void test_skip(void)
@@ -150,6 +155,48 @@ static void test_same_bits_large(void)
         gs_context_free(ctx);
     }
     CHECK(memcmp(ends[0], ends[1], sizeof w) == 0);
+}
+
+/* The caller's floating-point mode is not the step's. */
+static void test_modes(void)
+{
+    static const int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    for (size_t k = 0; k < KINDS; k++) {
+        uint64_t first = 0;
+        for (size_t m = 0; m < sizeof rounding / sizeof rounding[0]; m++) {
+            rig r = {0};
+            const rig_spec spec = {.kind = kinds[k],
+                                   .settings = "schedule=cosine total=9 weight_decay=0.1 "
+                                               "ema=0.9 clip_norm=0.05",
+                                   .types = {GS_F32, GS_F16, GS_F32}};
+            CHECK(rig_open(&r, &spec) == GS_OK);
+            double sum = 0;
+            for (unsigned turn = 0; turn < 3; turn++) {
+                gs_step step;
+                gs_optim_report report;
+                gs_step_begin(&step, &r.scaler);
+                rig_grads(&r, step.scale, turn);
+                fesetround(rounding[m]);
+#if defined(__x86_64__)
+                const unsigned usual = _mm_getcsr(), flags = 0x3F;
+                const unsigned mode = usual | (m ? 0x8040 : 0); /* flush to zero, both ways */
+                _mm_setcsr(mode);
+#endif
+                CHECK(gs_optim_step(r.optim, &step, &r.scaler, &report) == GS_OK);
+                CHECK(fegetround() == rounding[m]);
+#if defined(__x86_64__)
+                CHECK((_mm_getcsr() | flags) == (mode | flags));
+                _mm_setcsr(usual);
+#endif
+                fesetround(FE_TONEAREST);
+                sum += report.norm + report.clip + report.lr;
+            }
+            const uint64_t end = hash(rig_hash(&r), &sum, sizeof sum);
+            first = m == 0 ? end : first;
+            CHECK_MSG(end == first, "%s, mode %zu", kinds[k], m);
+            rig_close(&r);
+        }
+    }
 }
 
 /* Saved in the middle and taken up elsewhere. */
@@ -634,8 +681,8 @@ static void test_out_of_memory(void)
 
 TESTS({"skip", test_skip}, {"skips_leave_no_trace", test_skips_leave_no_trace},
       {"retry_and_keep", test_retry_and_keep}, {"same_bits", test_same_bits},
-      {"same_bits_large", test_same_bits_large}, {"restore", test_restore}, {"clip", test_clip},
-      {"norm_on_growth", test_norm_on_growth}, {"clip_value", test_clip_value},
+      {"same_bits_large", test_same_bits_large}, {"modes", test_modes}, {"restore", test_restore},
+      {"clip", test_clip}, {"norm_on_growth", test_norm_on_growth}, {"clip_value", test_clip_value},
       {"unscaled", test_unscaled}, {"partly_unscaled", test_partly_unscaled},
       {"accelerate4242_unfused", test_accelerate4242_unfused}, {"ended_step", test_ended_step},
       {"failed_step", test_failed_step}, {"burn5699_clip", test_burn5699_clip},
