@@ -89,7 +89,8 @@ static int make_model(use_model *u)
     gs_status status = u->kind->create(&u->model, u->ctx, u->info, o);
     if (status == GS_OK && u->quantized)
         status = gs_model_quantize(u->model, u->ctx);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
+    return status == GS_OK ? train_model_fits(u->model, u->path)
+                           : cli_fail_status(status, gs_context_error(u->ctx));
 }
 
 static int load(use_model *u, const use_options *options)

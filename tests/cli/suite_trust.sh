@@ -73,11 +73,12 @@ check "with its CSV" grep -q '^6,' moved/sub.csv
 check "with its report" test moved/report.html -nt moved/step-00000004.safetensors
 check "nothing is where it was" test ! -e run
 
-# forge FOLDER LINE...: a checkpoint of the moved run with other options at the end of its config
+# forge FOLDER LINE...: a checkpoint of the moved run with other options at the end of its config, and with the
+# line MODEL of its model
 forge()
 {
     rm -rf "$1" && cp -r moved "$1" && rm -f "$1"/best* && python3 - "$@" <<'END'
-import glob, json, struct, sys
+import glob, json, os, struct, sys
 folder, lines = sys.argv[1], sys.argv[2:]
 MASK = (1 << 64) - 1
 P1, P2, P3, P4, P5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
@@ -111,6 +112,7 @@ for path in glob.glob(folder + "/step-*.safetensors"):
     keys = {line.split(" =")[0] for line in lines}
     config = [l for l in header["__metadata__"]["config"].splitlines() if l.split(" =")[0] not in keys]
     header["__metadata__"]["config"] = "\n".join(config + [l for l in lines if not l.endswith("=")]) + "\n"
+    header["__metadata__"]["model"] = os.environ.get("MODEL") or header["__metadata__"]["model"]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 64 + 56)
     new = struct.pack("<Q", len(text)) + text + data[8 + size:-8]
@@ -159,6 +161,14 @@ if command -v python3 >/dev/null; then
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
+    # A file of 100 kB whose options speak of 50 MB of weights: no memory is asked for them.
+    MODEL="gpt layers=4 width=512 heads=2 context=16 vocabulary=256" forge evil "layers = 4" "width = 512"
+    large() { exits 2 "$gs" "$@" --threads 1 && says "its options speak of 1.27e+07 weights, and it has"; }
+    check "eval of more weights than a file holds" large eval evil
+    check "generate" large generate evil
+    check "export" large export evil made
+    check "--resume" large train --resume evil
+    rm -rf evil
     cp text "$(printf 'te\033[31mxt')"
     check "nor those of names" train 0 $gpt --data "$(printf 'te\033[31mxt')" --steps 1 --log "$(printf 'l\033[1mog')"
     check "of files" not grep -q "$(printf '\033')" out err
