@@ -462,4 +462,44 @@ interrupted()
     [ "$(ls out.d | grep -vx page)" = "" ]
 }
 check "interrupted reports leave nothing" interrupted
+# ---- memory ----
+
+# Every allocation of a command fails once: it says so, exit code 1, or does without, and then all is there.
+if [ -n "${SAN:-}" ]; then
+    skip "allocations that fail" "a sanitizer has its own"
+else
+    case $BUILD in /*) nomemory=$BUILD/tests/nomemory.so ;; *) nomemory=$OLDPWD/$BUILD/tests/nomemory.so ;; esac
+    without() # COMMAND...
+    {
+        n=0 all=1
+        while [ $n -le "$all" ]; do
+            rm -rf made
+            NOMEMORY=$n NOMEMORY_COUNT=$tmp/count LD_PRELOAD=$nomemory "$gs" "$@" >out 2>err </dev/null
+            code=$?
+            [ $n = 0 ] && read -r all <count && rm -rf whole && { [ ! -e made ] || cp -r made whole; }
+            if [ $code = 0 ]; then
+                [ ! -e whole ] || diff -r whole made || { echo "allocation $n of $all: exit code 0"; return 1; }
+            elif [ $n = 0 ] || ! grep -q 'memory\|thread' err || { [ $code != 1 ] && ! grep -q 'cannot be opened' err; }; then
+                echo "allocation $n of $all: exit code $code"
+                cat err
+                return 1
+            fi
+            n=$((n + 1))
+        done
+        echo "$all allocations"
+        [ "$all" -gt 20 ]
+    }
+    check "a tokenizer" exits 0 "$gs" tokenize train --size 280 --out bpe text
+    check "a run with it" train 0 $gpt --steps 2 --tokenizer bpe --checkpoint spoken
+    check "no memory for tokenize train" without tokenize train --size 280 --out made text
+    check "no memory for tokenize encode" without tokenize encode bpe text --out made
+    check "no memory for export" without export spoken made --threads 1
+    check "no memory for generate" without generate spoken --tokens 4 --threads 1
+    check "no memory for predict" without predict spoken text --threads 1
+    check "no memory for eval" without eval spoken --threads 1
+    check "no memory for --resume" without train --resume spoken --dry-run
+    check "no memory for --init" without train --init spoken $gpt --dry-run
+    check "no memory for advise" without advise spoken/best.safetensors
+    check "no memory for report" without report r.log --output made
+fi
 finish
