@@ -149,6 +149,9 @@ int use_data(gs_data **out, const use_model *u, const char *name, const char *la
                              .labels = name ? labels : u->o.labels,
                              .seed = u->o.seed,
                              .like = u->about};
+    if (!config.name)
+        return cli_fail("%.120s: does not say on what data it was trained: name them with --data",
+                        u->path);
     return train_data_open(out, &config);
 }
 

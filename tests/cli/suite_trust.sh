@@ -161,6 +161,9 @@ if command -v python3 >/dev/null; then
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
+    check "no data in the options" forge evil "data ="
+    check "eval of it" exits 2 "$gs" eval evil --threads 1
+    check "asks for them" says "^gradscale: evil/.*: does not say on what data it was trained: name them with --data"
     # A file of 100 kB whose options speak of 50 MB of weights: no memory is asked for them.
     MODEL="gpt layers=4 width=512 heads=2 context=16 vocabulary=256" forge evil "layers = 4" "width = 512"
     large() { exits 2 "$gs" "$@" --threads 1 && says "its options speak of 1.27e+07 weights, and it has"; }
