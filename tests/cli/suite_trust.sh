@@ -276,6 +276,9 @@ check "nothing to resume" train 2 $gpt --resume --checkpoint empty --steps 2
 check "is refused" says "^gradscale: --resume: empty holds neither a checkpoint nor the job.conf of a run"
 check "no folder at all" train 2 $gpt --resume --checkpoint nowhere --steps 2
 check "nothing was made" test ! -e nowhere -a -z "$(ls empty)"
+mkdir cut && : >cut/job.conf
+check "a job.conf without options, as a full disk leaves of a copy" train 2 $gpt --resume cut --steps 2
+check "is none of a run" says "^gradscale: --resume: cut/job.conf is not that of a run: it names no model"
 "$gs" train $gpt --steps 100000 --warmup 0 --valid-every 0 --checkpoint-every 0 --checkpoint run --log run/log --quiet &
 first=$!
 until_true grep -qs '^{"step":3,' run/log
