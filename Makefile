@@ -133,7 +133,8 @@ JOBS     = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CPUS))
 .SECONDARY:
 
 all: $(STATIC) $(SHARED) $(PROGRAM)
-suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(BUILD)/tests/accepts $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
+suites: $(SUITES) $(BUILD)/tests/port_hash $(BUILD)/tests/iofault $(BUILD)/tests/nomemory.so \
+    $(BUILD)/tests/accepts $(if $(filter gradscale_mpi,$(PARTS)),$(BUILD)/tests/mpi_steps)
 
 # ---- building (V=1 shows the commands) ----
 
@@ -238,6 +239,11 @@ $(BUILD)/tests/mpi_steps: $(BUILD)/obj/tests/mpi/steps.o $(BUILD)/libgradscale_m
 $(BUILD)/tests/iofault: tests/fault/iofault.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -o $@ $<
+
+# Fails allocations of a program that preloads it: suite_trust.sh.
+$(BUILD)/tests/nomemory.so: tests/fault/nomemory.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(WARN) $(CFLAGS) -fPIC -shared -o $@ $<
 
 # What our readers accept: tests/fuzz/against.py asks it.
 $(BUILD)/tests/accepts: $(BUILD)/obj/tests/fuzz/accepts.o $(LINK)

@@ -16,8 +16,8 @@ static int open_file(advise_file *f, const char *path)
     if (pickle != CLI_GO)
         return pickle;
     const gs_status status = gs_source_open(&f->source, path, NULL, &error);
-    if (status != GS_OK) /* whatever is wrong with it, the input is bad */
-        return status == GS_ENOMEM ? cli_fail_status(status, &error) : cli_fail("%s", error.text);
+    if (status != GS_OK)
+        return cli_fail_input("", status, &error);
     f->count = gs_source_count(f->source);
     f->tensors = cli_resize(NULL, f->count * sizeof *f->tensors);
     memset(f->tensors, 0, f->count * sizeof *f->tensors);

@@ -241,7 +241,7 @@ static void print_files(const advise *a)
                 size_text(size, (double)gs_source_size(f->source)), f->count - f->skipped,
                 cli_s(f->count - f->skipped), values, cli_s(values));
         print_skipped(to, f);
-        cli_text_end(to, &line);
+        cli_text_end(to);
         printf("%s%s%s: ", cli_style_of(stdout, CLI_BOLD), path, cli_style_of(stdout, CLI_PLAIN));
         cli_wrap(line, (int)strlen(path) + 2, 4);
         free(line);

@@ -211,7 +211,7 @@ static int write_config(const char *path)
     size_t length;
     FILE *f = cli_text_begin(&text, &length);
     cli_config_write(f, train_rows);
-    cli_text_end(f, &text);
+    cli_text_end(f);
     int code = given.resume ? check_same(path, text, length) : CLI_GO;
     bool opened = true;
     const int why = given.resume ? 0 : cli_write_here(path, text, length, &opened);

@@ -210,6 +210,9 @@ const char *cli_held(void);
 
 /* The error message of a library call that failed; the code fits its status. error may be NULL. */
 int cli_fail_status(gs_status status, const gs_error *error);
+/* The same of a file or an option of the user's, which is named first unless it is "": whatever is
+ * wrong with it, the input is bad; but memory that ends is not its fault. */
+int cli_fail_input(const char *name, gs_status status, const gs_error *error);
 
 /* The first and the last call of main. cli_end flushes stdout, and if that or an earlier write
  * failed, says so and turns CLI_DONE into CLI_FAILED. */
@@ -241,7 +244,7 @@ int cli_open(const char *path, int flags);
 /* A stream into memory, and its end: the text is the caller's, with a 0 behind it. A program
  * without memory ends there, as in cli_resize. */
 FILE *cli_text_begin(char **text, size_t *length);
-void cli_text_end(FILE *to, char **text);
+void cli_text_end(FILE *to);
 
 /* ---- text ---- */
 

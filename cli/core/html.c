@@ -125,7 +125,7 @@ int html_write(const char *option, const char *path, void (*page)(FILE *f, const
     bool opened;
     FILE *f = cli_text_begin(&text, &length);
     page(f, what);
-    cli_text_end(f, &text);
+    cli_text_end(f);
     const int why = cli_write_file(path, text, length, &opened);
     free(text);
     if (why == 0)

@@ -180,6 +180,13 @@ int cli_fail_status(gs_status status, const gs_error *error)
     return failed ? cli_failed("%s", text) : cli_fail("%s", text);
 }
 
+int cli_fail_input(const char *name, gs_status status, const gs_error *error)
+{
+    const char *text = error->text[0] ? error->text : gs_status_meaning(status);
+    return (status == GS_ENOMEM ? cli_failed : cli_fail)("%.120s%s%s", name, *name ? ": " : "",
+                                                         text);
+}
+
 /* A program started with a standard stream closed must not get it as the descriptor of a file it
  * opens. The stand-ins are opened the wrong way round, so that using one is an error. */
 void cli_begin(void)

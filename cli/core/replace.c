@@ -5,7 +5,7 @@
  * (2) The bytes are complete before anything is made: no memory is asked for while a temporary is
  *     there, and signals wait. So nothing but SIGKILL or a power loss leaves one.
  * (3) The old file's permissions and, where the system allows it, its owner are the new one's. */
-#define _XOPEN_SOURCE 700 /* realpath */
+#define _GNU_SOURCE /* fopencookie */
 #include "cli/core/cli.h"
 
 #include <errno.h>
@@ -18,20 +18,51 @@
 
 /* ---- text in memory ---- */
 
+/* Not open_memstream: the GNU C library's forgets that it had no memory for a part of the text. */
+typedef struct memory {
+    char **text;
+    size_t *length, room;
+} memory;
+
+static ssize_t add_text(void *cookie, const char *bytes, size_t n)
+{
+    memory *m = cookie;
+    if (n >= m->room - *m->length) {
+        char *more = realloc(*m->text, 2 * (m->room + n));
+        if (!more)
+            return 0; /* the stream keeps the error */
+        *m->text = more;
+        m->room = 2 * (m->room + n);
+    }
+    memcpy(*m->text + *m->length, bytes, n);
+    (*m->text)[ *m->length += n] = 0;
+    return (ssize_t)n;
+}
+
+static int free_memory(void *cookie)
+{
+    free(cookie);
+    return 0;
+}
+
 FILE *cli_text_begin(char **text, size_t *length)
 {
-    *text = NULL;
+    memory *m = cli_resize(NULL, sizeof *m);
+    *m = (memory){text, length, 1};
+    *text = cli_resize(NULL, m->room);
+    **text = 0;
     *length = 0;
-    FILE *to = open_memstream(text, length);
+    FILE *to =
+        fopencookie(m, "w", (cookie_io_functions_t){.write = add_text, .close = free_memory});
     if (!to)
         exit(cli_end(cli_failed("out of memory: a text cannot be begun")));
     return to;
 }
 
-void cli_text_end(FILE *to, char **text)
+void cli_text_end(FILE *to)
 {
-    const bool failed = ferror(to) != 0;
-    if (fclose(to) != 0 || failed || !*text)
+    const bool failed = fflush(to) != 0 || ferror(to) != 0;
+    if (fclose(to) != 0 || failed)
         exit(cli_end(cli_failed("out of memory: a text cannot be completed")));
 }
 

@@ -58,7 +58,7 @@ int device_open(gs_device **out, const device_choice *choice)
                                      .library = choice->library,
                                      .cache = cache_folder(path)};
     const gs_status status = gs_device_create(out, &config, &error);
-    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+    return status == GS_OK ? CLI_GO : cli_fail_input("", status, &error);
 }
 
 /* How many there are; none is said, with the reason. */

@@ -156,15 +156,13 @@ static int begin(story *s, const use_model *u, const options *o)
     const char *prompt = text ? text : o->prompt ? o->prompt : "\n";
     if (!text)
         length = strlen(prompt);
-    s->ids = use_tokens(u, prompt, length, &s->n);
+    const int code = use_tokens(&s->ids, &s->n, u, prompt, length);
     s->room = s->n;
-    if (!s->ids) {
-        free(text);
-        return CLI_BAD;
-    }
-    if (!o->no_prompt && (text || o->prompt))
+    if (code == CLI_GO && !o->no_prompt && (text || o->prompt))
         use_print(prompt, length);
     free(text);
+    if (code != CLI_GO)
+        return code;
     return s->n > 0 ? CLI_GO : cli_fail("the prompt is empty: there is nothing to go on with");
 }
 

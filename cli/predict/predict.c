@@ -186,13 +186,14 @@ static int predict_text(output *out, const char *path, bool several)
     char *text = use_read_file("", path, USE_TEXT, &length);
     if (!text)
         return CLI_BAD;
-    int32_t *ids = use_tokens(u, text, length, &n);
+    int32_t *ids;
+    int code = use_tokens(&ids, &n, u, text, length);
     free(text);
-    if (!ids)
-        return CLI_BAD;
-    if (n < 2) {
+    if (code == CLI_GO && n < 2)
+        code = cli_fail("%.120s: has %zu tokens, and a text of 2 is needed", path, n);
+    if (code != CLI_GO) {
         free(ids);
-        return cli_fail("%.120s: has %zu tokens, and a text of 2 is needed", path, n);
+        return code;
     }
     gs_infer_result found = {0};
     double sum = 0;

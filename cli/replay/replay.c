@@ -39,6 +39,8 @@ static int replay_traces(char **paths, int n, bool emit)
             steps += trace->steps;
         }
         gs_trace_close(file);
+        if (status == GS_ENOMEM)
+            return cli_fail_status(status, &error);
         if (status != GS_OK)
             return cli_fail("%s%s", error.text,
                             strstr(error.text, " outside a trace") ? ": of a log ask with --policy"
@@ -317,7 +319,7 @@ static int replay_log(replayed *r, const char *path)
                         strcmp(path, "-") == 0
                             ? "other logs are read from files, not from standard input"
                             : "nor is it another log that gradscale replay --help names");
-    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+    return status == GS_OK ? CLI_GO : cli_fail_input("", status, &error);
 }
 
 static int replay_logs(char **paths, int n, const char *policies, const char *set, bool json)

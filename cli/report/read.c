@@ -368,7 +368,7 @@ int report_read(report_run *run, const char *path)
     gs_log_close(file);
     run->unread = status != GS_OK;
     if (run->unread)
-        return cli_fail("%s", error.text);
+        return cli_fail_input("", status, &error);
     if (run->lines == 0)
         return cli_fail("%s: is empty: no line has been logged", path);
     if (run->damaged + run->is_cut == run->lines)

@@ -400,7 +400,7 @@ void report_verdict(report_words *words, const report_run *runs, size_t n, const
             verdict_say_command(f, &v, config);
         else
             say[i](f, &v);
-        cli_text_end(f, &words->text[i]);
+        cli_text_end(f);
     }
     verdict_free(&v);
 }

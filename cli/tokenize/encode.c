@@ -49,8 +49,9 @@ static int encode_files(int32_t **ids, size_t *n, sums *s, gs_tokenizer *t, int 
         if (!text)
             return CLI_BAD;
         const double start = gs_clock();
-        if (use_encode(ids, n, t, text, length, &error) != GS_OK)
-            code = cli_fail("%.120s: %s", argv[i], error.text);
+        const gs_status status = use_encode(ids, n, t, text, length, &error);
+        if (status != GS_OK)
+            code = cli_fail_input(argv[i], status, &error);
         s->seconds += gs_clock() - start;
         s->bytes += length;
         free(text);
@@ -211,7 +212,7 @@ int tokenize_decode(int argc, char **argv)
     if (code == CLI_GO)
         code = decode_file(to, t, argv[1]);
     if (to)
-        cli_text_end(to, &text);
+        cli_text_end(to);
     if (code == CLI_GO && path)
         code = cli_save(path, text, size);
     if (code == CLI_GO && path)

@@ -5,7 +5,7 @@ int tokenize_open(gs_tokenizer **out, const char *path)
 {
     gs_error error = {0};
     const gs_status status = gs_tokenizer_open(out, path, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+    return status == GS_OK ? CLI_GO : cli_fail_input("", status, &error);
 }
 
 static const cli_command commands[] = {

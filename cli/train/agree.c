@@ -219,6 +219,8 @@ int train_agree(const train_job *j, const char *checkpoint)
         return code;
     l.n = 0;
     add_rows(&l, train_rows);
+    add(&l, "dry-run", j->o.dry_run ? "yes" : "no"); /* these end before the others meet again */
+    add(&l, "print-config", j->o.print_config ? "yes" : "no");
     add(&l, "folder of checkpoints", j->o.checkpoint ? "given" : "not given");
     add(&l, "checkpoint to go on from", from ? from + 1 : "none");
     add_data(&l, j);

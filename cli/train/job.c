@@ -227,6 +227,8 @@ int train_job_make(train_job *j, char *checkpoint, size_t room)
     int code = train_job_settings(j, &config);
     if (code == CLI_GO)
         code = train_job_model(j);
+    if (code == CLI_GO && *checkpoint)
+        code = train_model_fits(j->model, checkpoint);
     code = ranks_first_error(code, NULL);
     if (code != CLI_GO)
         return code;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SIZES_MAX = 32 };
 
@@ -355,4 +356,17 @@ void train_model_line(char *text, size_t size, const train_model *m, const gs_da
         n += (size_t)snprintf(text + n, size - n, " hidden=%.100s", o->hidden);
     snprintf(text + n, size - n, " %s=%zu", m->task == GS_TASK_TOKENS ? "vocabulary" : "classes",
              data->classes);
+}
+
+int train_model_fits(const gs_model *model, const char *checkpoint)
+{
+    enum { LEAST = 2 }; /* bytes of a weight: halves, in O3 */
+    struct stat about;
+    double weights = 0;
+    for (size_t i = 0; i < model->n; i++)
+        weights += (double)model->entries[i].rows * (double)model->entries[i].cols;
+    if (stat(checkpoint, &about) == 0 && (double)about.st_size < LEAST * weights)
+        return cli_fail("%.120s: its options speak of %.3g weights, and it has %.3g bytes",
+                        checkpoint, weights, (double)about.st_size);
+    return CLI_GO;
 }

@@ -45,9 +45,7 @@ int train_data_open(gs_data **out, gs_data_config *config)
     config->root = sources;
     const gs_status status = gs_data_open(out, config, NULL, &error);
     config->root = NULL;
-    return status == GS_OK
-               ? CLI_GO
-               : cli_fail("--data: %s", error.text[0] ? error.text : gs_status_meaning(status));
+    return status == GS_OK ? CLI_GO : cli_fail_input("--data", status, &error);
 }
 
 /* What a checkpoint is to say of it. */
@@ -55,9 +53,11 @@ static int describe_data(train_job *j)
 {
     size_t used = 0;
     gs_error error = {0};
-    gs_data_describe(NULL, 0, &used, j->data, NULL);
-    j->about_data = cli_resize(NULL, used + 1);
-    const gs_status status = gs_data_describe(j->about_data, used + 1, NULL, j->data, &error);
+    gs_status status = gs_data_describe(NULL, 0, &used, j->data, &error);
+    if (status == GS_ESIZE) {
+        j->about_data = cli_resize(NULL, used + 1);
+        status = gs_data_describe(j->about_data, used + 1, NULL, j->data, &error);
+    }
     return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
@@ -302,7 +302,7 @@ void train_job_config(train_job *j)
     FILE *to = cli_text_begin(&text, &size);
     train_given = j->o;
     cli_config_write(to, train_rows);
-    cli_text_end(to, &text);
+    cli_text_end(to);
     free(j->config);
     j->config = text;
     j->about.config = text;

@@ -152,6 +152,9 @@ int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, co
         code = train_config_path(path, sizeof path, folder)
                    ? cli_config_read(train_rows, path, "--resume")
                    : cli_fail("--checkpoint: the path is too long");
+    if (code == CLI_GO && !*checkpoint &&
+        train_given.model == 0) /* of an empty one all is default */
+        code = cli_fail("--resume: %.120s is not that of a run: it names no model", path);
     train_options *g = &train_given;
     const char *was = g->checkpoint ? g->checkpoint : "";
     if (code == CLI_GO)

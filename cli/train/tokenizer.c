@@ -11,16 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file of a tokenizer as text, to be freed. */
-static char *text_of(const gs_tokenizer *tokenizer, gs_tokenizer_file file)
+/* A file of a tokenizer as text, to be freed, after an error too. */
+static int text_of(char **text, const gs_tokenizer *tokenizer, gs_tokenizer_file file)
 {
     size_t n = 0;
     gs_error error = {0};
-    gs_tokenizer_text(NULL, 0, &n, tokenizer, file, NULL);
-    char *text = cli_resize(NULL, n + 1);
-    text[0] = 0;
-    gs_tokenizer_text(text, n + 1, NULL, tokenizer, file, &error);
-    return text;
+    *text = NULL;
+    gs_status status = gs_tokenizer_text(NULL, 0, &n, tokenizer, file, &error);
+    if (status == GS_ESIZE) {
+        *text = cli_resize(NULL, n + 1);
+        status = gs_tokenizer_text(*text, n + 1, NULL, tokenizer, file, &error);
+    }
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
 int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer)
@@ -34,9 +36,11 @@ int train_tokenizer_write(const char *folder, const gs_tokenizer *tokenizer)
     char path[4096];
     int code = CLI_GO;
     for (size_t i = 0; i < sizeof files / sizeof files[0] && code == CLI_GO; i++) {
-        char *text = text_of(tokenizer, files[i].file);
+        char *text;
+        code = text_of(&text, tokenizer, files[i].file);
         snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
-        code = cli_save(path, text, strlen(text));
+        if (code == CLI_GO)
+            code = cli_save(path, text, strlen(text));
         free(text);
     }
     return code;
@@ -98,7 +102,7 @@ int train_init_path(char path[4096], const char *init)
     told = true;
     return status == GS_OK      ? CLI_GO
            : status == GS_ENAME ? refuse_folder(init)
-                                : cli_fail("--init: %s", error.text);
+                                : cli_fail_input("--init", status, &error);
 }
 
 static int of_files(char **text, const char *option, const char *path)
@@ -107,28 +111,29 @@ static int of_files(char **text, const char *option, const char *path)
     gs_tokenizer *tokenizer;
     const gs_status status = gs_tokenizer_open(&tokenizer, path, NULL, &error);
     if (status != GS_OK)
-        return cli_fail("%s: %s", option, error.text);
-    *text = text_of(tokenizer, GS_TOKENIZER_JSON);
+        return cli_fail_input(option, status, &error);
+    const int code = text_of(text, tokenizer, GS_TOKENIZER_JSON);
     gs_tokenizer_free(tokenizer);
-    return CLI_GO;
+    return code;
 }
 
-/* What else is wrong with the file is told where it is loaded. */
+/* What is wrong with the file is told where it is loaded; memory may suffice there again. */
 static int of_checkpoint(char **text, const char *path)
 {
     gs_source *file = NULL;
     gs_data_info *info = NULL;
-    if (gs_source_open(&file, path, NULL, NULL) != GS_OK)
-        return CLI_GO;
-    const char *about = gs_source_metadata(file, "data");
-    if (about && gs_data_info_read(&info, about, NULL, NULL) == GS_OK && info->tokenizer &&
-        strcmp(info->tokenizer, "bytes") != 0) {
+    gs_error error = {0};
+    gs_status status = gs_source_open(&file, path, NULL, &error);
+    const char *about = status == GS_OK ? gs_source_metadata(file, "data") : NULL;
+    if (about)
+        status = gs_data_info_read(&info, about, NULL, &error);
+    if (info && info->tokenizer && strcmp(info->tokenizer, "bytes") != 0) {
         *text = cli_resize(NULL, strlen(info->tokenizer) + 1);
         strcpy(*text, info->tokenizer);
     }
     gs_data_info_free(info);
     gs_source_close(file);
-    return CLI_GO;
+    return status == GS_ENOMEM ? cli_fail_status(status, &error) : CLI_GO;
 }
 
 static bool has_tokenizer(const char *folder)

@@ -72,7 +72,7 @@ int cmd_train(int argc, char **argv)
     ranks_begin();
     int code = train_parse(argc, argv, checkpoint, sizeof checkpoint);
     if (code != CLI_GO)
-        return code;
+        return ranks_end(code);
     train_job job = {.o = train_given};
     code = ranks_open(&job.comm, job.o.timeout);
     if (code == CLI_GO)

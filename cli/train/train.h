@@ -143,6 +143,9 @@ const train_model *train_model_of(const train_options *o, const gs_data_info *da
 /* "cnn 28x28x1 filters=16 classes=10": two models with one line have the same weights. */
 void train_model_line(char *text, size_t size, const train_model *m, const gs_data_info *data,
                       const train_options *o);
+/* Whether a checkpoint is large enough to hold the model that its options speak of: asked before
+ * there is memory for its weights. CLI_GO, or the exit code after an error. */
+int train_model_fits(const gs_model *model, const char *checkpoint);
 /* Whether a gpt is GPT-2, its head tied or not; a Llama. It may be neither: a mixture of them. */
 bool train_is_gpt2(const train_options *o);
 bool train_is_llama(const train_options *o);

@@ -38,7 +38,7 @@ static int read_tokenizer(use_model *u)
         return CLI_GO;
     const gs_status status = gs_tokenizer_read(&u->tokenizer, text, strlen(text), NULL, &error);
     if (status != GS_OK)
-        return cli_fail("%.120s: %s", u->path, error.text);
+        return cli_fail_input(u->path, status, &error);
     if (gs_tokenizer_size(u->tokenizer) != u->info->classes)
         return cli_fail("%.120s: its tokenizer has %zu tokens, and its model %zu", u->path,
                         gs_tokenizer_size(u->tokenizer), u->info->classes);
@@ -64,7 +64,7 @@ static int read_texts(use_model *u)
     snprintf(u->line, sizeof u->line, "%s", text.model);
     status = gs_data_info_read(&u->info, u->about, NULL, &error);
     if (status != GS_OK)
-        return cli_fail("%.120s: %s", u->path, error.text);
+        return cli_fail_input(u->path, status, &error);
     const int code = cli_config_read_text(train_rows, text.config, u->path);
     u->o = train_given;
     return code == CLI_GO ? read_tokenizer(u) : code;
@@ -89,7 +89,8 @@ static int make_model(use_model *u)
     gs_status status = u->kind->create(&u->model, u->ctx, u->info, o);
     if (status == GS_OK && u->quantized)
         status = gs_model_quantize(u->model, u->ctx);
-    return status == GS_OK ? CLI_GO : cli_fail_status(status, gs_context_error(u->ctx));
+    return status == GS_OK ? train_model_fits(u->model, u->path)
+                           : cli_fail_status(status, gs_context_error(u->ctx));
 }
 
 static int load(use_model *u, const use_options *options)
@@ -148,6 +149,9 @@ int use_data(gs_data **out, const use_model *u, const char *name, const char *la
                              .labels = name ? labels : u->o.labels,
                              .seed = u->o.seed,
                              .like = u->about};
+    if (!config.name)
+        return cli_fail("%.120s: does not say on what data it was trained: name them with --data",
+                        u->path);
     return train_data_open(out, &config);
 }
 
@@ -157,7 +161,7 @@ int use_images(gs_data **out, const use_model *u, const char *name)
         .size = sizeof config, .name = name, .like = u->about, .unlabelled = 1};
     gs_error error = {0};
     const gs_status status = gs_data_open(out, &config, NULL, &error);
-    return status == GS_OK ? CLI_GO : cli_fail("%s", error.text);
+    return status == GS_OK ? CLI_GO : cli_fail_input("", status, &error);
 }
 
 const char *use_label(const use_model *u, size_t class, char number[24])
@@ -290,23 +294,19 @@ gs_status use_encode(int32_t **ids, size_t *n, gs_tokenizer *t, const char *text
     }
 }
 
-int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n)
+int use_tokens(int32_t **ids, size_t *n, const use_model *u, const char *text, size_t length)
 {
-    int32_t *ids = NULL;
     gs_error error = {0};
+    *ids = NULL;
     *n = 0;
     if (!u->tokenizer) {
-        ids = cli_resize(NULL, (length + 1) * sizeof *ids);
+        *ids = cli_resize(NULL, (length + 1) * sizeof **ids);
         for (; *n < length; ++*n)
-            ids[*n] = (unsigned char)text[*n];
-        return ids;
+            (*ids)[*n] = (unsigned char)text[*n];
+        return CLI_GO;
     }
-    const gs_status status = use_encode(&ids, n, u->tokenizer, text, length, &error);
-    if (status == GS_OK)
-        return ids;
-    free(ids);
-    cli_fail_status(status, &error);
-    return NULL;
+    const gs_status status = use_encode(ids, n, u->tokenizer, text, length, &error);
+    return status == GS_OK ? CLI_GO : cli_fail_status(status, &error);
 }
 
 const char *use_token_text(const use_model *u, int32_t token, size_t *n)

@@ -77,8 +77,8 @@ int use_check_text(const use_model *u);
 /* Appends the tokens of a text to ids[*n], which grows, and has room for one more. */
 gs_status use_encode(int32_t **ids, size_t *n, gs_tokenizer *t, const char *text, size_t length,
                      gs_error *error);
-/* ids[*n], to be freed. NULL: an error was printed. */
-int32_t *use_tokens(const use_model *u, const char *text, size_t length, size_t *n);
+/* ids[*n], to be freed, after an error too. CLI_GO or the exit code. */
+int use_tokens(int32_t **ids, size_t *n, const use_model *u, const char *text, size_t length);
 /* The bytes of a token, *n of them. */
 const char *use_token_text(const use_model *u, int32_t token, size_t *n);
 

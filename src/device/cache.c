@@ -31,13 +31,26 @@ static bool path_of(char *path, size_t size, const char *folder, const char *key
     return n > 0 && (size_t)n < size;
 }
 
+/* What is in it is run: it must be ours, and no one else's to write. */
+static FILE *open_own(const char *path)
+{
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const bool own = fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+                     about.st_uid == geteuid() && (about.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    FILE *f = own ? fdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
+}
+
 char *gsi_cache_load(gs_device *d, const char *folder, const char *key, size_t *bytes)
 {
     char path[4096];
     header h;
     if (!folder || !path_of(path, sizeof path, folder, key, ""))
         return NULL;
-    FILE *f = fopen(path, "rb");
+    FILE *f = open_own(path);
     if (!f)
         return NULL;
     char *data = NULL;

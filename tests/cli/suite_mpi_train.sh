@@ -167,6 +167,11 @@ for option in "lr 0.5" "optimizer sgd" "batch 3" "loss-weight 2" "clip 0.5" "sch
     "compare-every 7" "seed 9" "layers 2" "precision fp32" "valid-every 2" "accumulate 2" "warmup 1" "scaler headroom"; do
     check "another $option on rank 1" differs "$jobs --${option% *} is .* on rank 0 and ${option#* } on rank 1" "--$option"
 done
+for mode in dry-run print-config; do
+    check "--$mode on rank 1" differs "$jobs --$mode is no on rank 0 and yes on rank 1" "--$mode"
+done
+check "a bad command line on rank 1" not differs "" "--batch 0"
+check "is told" once "^gradscale: rank 1: --batch must be from 1"
 check "a setting on rank 1" differs "$jobs --set is not given on rank 0 and eps=1e-3 on rank 1" "--set eps=1e-3"
 check "ZeRO-1 on rank 1" differs "$jobs --zero is" --zero
 check "other data on rank 1" differs "$jobs the content of the data is content .* on rank 0 and content .* on rank 1" \

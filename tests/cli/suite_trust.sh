@@ -73,11 +73,12 @@ check "with its CSV" grep -q '^6,' moved/sub.csv
 check "with its report" test moved/report.html -nt moved/step-00000004.safetensors
 check "nothing is where it was" test ! -e run
 
-# forge FOLDER LINE...: a checkpoint of the moved run with other options at the end of its config
+# forge FOLDER LINE...: a checkpoint of the moved run with other options at the end of its config, and with the
+# line MODEL of its model
 forge()
 {
     rm -rf "$1" && cp -r moved "$1" && rm -f "$1"/best* && python3 - "$@" <<'END'
-import glob, json, struct, sys
+import glob, json, os, struct, sys
 folder, lines = sys.argv[1], sys.argv[2:]
 MASK = (1 << 64) - 1
 P1, P2, P3, P4, P5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
@@ -111,6 +112,7 @@ for path in glob.glob(folder + "/step-*.safetensors"):
     keys = {line.split(" =")[0] for line in lines}
     config = [l for l in header["__metadata__"]["config"].splitlines() if l.split(" =")[0] not in keys]
     header["__metadata__"]["config"] = "\n".join(config + [l for l in lines if not l.endswith("=")]) + "\n"
+    header["__metadata__"]["model"] = os.environ.get("MODEL") or header["__metadata__"]["model"]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 64 + 56)
     new = struct.pack("<Q", len(text)) + text + data[8 + size:-8]
@@ -159,6 +161,17 @@ if command -v python3 >/dev/null; then
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
+    check "no data in the options" forge evil "data ="
+    check "eval of it" exits 2 "$gs" eval evil --threads 1
+    check "asks for them" says "^gradscale: evil/.*: does not say on what data it was trained: name them with --data"
+    # A file of 100 kB whose options speak of 50 MB of weights: no memory is asked for them.
+    MODEL="gpt layers=4 width=512 heads=2 context=16 vocabulary=256" forge evil "layers = 4" "width = 512"
+    large() { exits 2 "$gs" "$@" --threads 1 && says "its options speak of 1.27e+07 weights, and it has"; }
+    check "eval of more weights than a file holds" large eval evil
+    check "generate" large generate evil
+    check "export" large export evil made
+    check "--resume" large train --resume evil
+    rm -rf evil
     cp text "$(printf 'te\033[31mxt')"
     check "nor those of names" train 0 $gpt --data "$(printf 'te\033[31mxt')" --steps 1 --log "$(printf 'l\033[1mog')"
     check "of files" not grep -q "$(printf '\033')" out err
@@ -263,6 +276,9 @@ check "nothing to resume" train 2 $gpt --resume --checkpoint empty --steps 2
 check "is refused" says "^gradscale: --resume: empty holds neither a checkpoint nor the job.conf of a run"
 check "no folder at all" train 2 $gpt --resume --checkpoint nowhere --steps 2
 check "nothing was made" test ! -e nowhere -a -z "$(ls empty)"
+mkdir cut && : >cut/job.conf
+check "a job.conf without options, as a full disk leaves of a copy" train 2 $gpt --resume cut --steps 2
+check "is none of a run" says "^gradscale: --resume: cut/job.conf is not that of a run: it names no model"
 "$gs" train $gpt --steps 100000 --warmup 0 --valid-every 0 --checkpoint-every 0 --checkpoint run --log run/log --quiet &
 first=$!
 until_true grep -qs '^{"step":3,' run/log
@@ -452,4 +468,44 @@ interrupted()
     [ "$(ls out.d | grep -vx page)" = "" ]
 }
 check "interrupted reports leave nothing" interrupted
+# ---- memory ----
+
+# Every allocation of a command fails once: it says so, exit code 1, or does without, and then all is there.
+if [ -n "${SAN:-}" ]; then
+    skip "allocations that fail" "a sanitizer has its own"
+else
+    case $BUILD in /*) nomemory=$BUILD/tests/nomemory.so ;; *) nomemory=$OLDPWD/$BUILD/tests/nomemory.so ;; esac
+    without() # COMMAND...
+    {
+        n=0 all=1
+        while [ $n -le "$all" ]; do
+            rm -rf made
+            NOMEMORY=$n NOMEMORY_COUNT=$tmp/count LD_PRELOAD=$nomemory "$gs" "$@" >out 2>err </dev/null
+            code=$?
+            [ $n = 0 ] && read -r all <count && rm -rf whole && { [ ! -e made ] || cp -r made whole; }
+            if [ $code = 0 ]; then
+                [ ! -e whole ] || diff -r whole made || { echo "allocation $n of $all: exit code 0"; return 1; }
+            elif [ $n = 0 ] || ! grep -q 'memory\|thread' err || { [ $code != 1 ] && ! grep -q 'cannot be opened' err; }; then
+                echo "allocation $n of $all: exit code $code"
+                cat err
+                return 1
+            fi
+            n=$((n + 1))
+        done
+        echo "$all allocations"
+        [ "$all" -gt 20 ]
+    }
+    check "a tokenizer" exits 0 "$gs" tokenize train --size 280 --out bpe text
+    check "a run with it" train 0 $gpt --steps 2 --tokenizer bpe --checkpoint spoken
+    check "no memory for tokenize train" without tokenize train --size 280 --out made text
+    check "no memory for tokenize encode" without tokenize encode bpe text --out made
+    check "no memory for export" without export spoken made --threads 1
+    check "no memory for generate" without generate spoken --tokens 4 --threads 1
+    check "no memory for predict" without predict spoken text --threads 1
+    check "no memory for eval" without eval spoken --threads 1
+    check "no memory for --resume" without train --resume spoken --dry-run
+    check "no memory for --init" without train --init spoken $gpt --dry-run
+    check "no memory for advise" without advise spoken/best.safetensors
+    check "no memory for report" without report r.log --output made
+fi
 finish

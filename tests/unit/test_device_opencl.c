@@ -5,6 +5,7 @@
 #include "device_rig.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static gs_device *device; /* compiled once: that is slow */
@@ -178,19 +179,21 @@ static void test_queues(void)
     cl.release_context(contexts[1]);
 }
 
-/* Made; kept; and made again when the file is damaged: in its header, in its data, or cut. PoCL
+/* Made; kept; and made again when the file is damaged, in its header, in its data, or cut, or when
+ * others may write it. PoCL
  * needs 20 s to give a binary of our kernels away: without GS_LONG=1 they are empty. */
 static void test_cache(void)
 {
     const char *code = test_long() ? NULL : empty_kernels;
     char folder[] = "/tmp/gradscale-test-XXXXXX", path[512] = "";
     static const char *const from[] = {"clBuildProgram", "cache",          "clBuildProgram",
-                                       "clBuildProgram", "clBuildProgram", "cache"};
+                                       "clBuildProgram", "clBuildProgram", "clBuildProgram",
+                                       "cache"};
     gs_error error = {0};
     if (!device)
         SKIP("there is no OpenCL device");
     CHECK(mkdtemp(folder));
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         gs_device *own = NULL;
         CHECK_MSG(open_device(&own, folder, code, &error) == GS_OK, "%s", error.text);
         if (!own)
@@ -203,6 +206,8 @@ static void test_cache(void)
         rig_cached(path, sizeof path, folder);
         if (i >= 1 && i <= 3)
             rewrite(path, i == 1 ? 20 : i == 2 ? 500 : 0, i == 3 ? 1000 : 0);
+        if (i == 4)
+            CHECK(chmod(path, 0622) == 0);
     }
     remove(path);
     CHECK(rmdir(folder) == 0); /* nothing else was left there */
