@@ -3,6 +3,7 @@
 #include "levels.h"
 #include "train_rig.h"
 
+#include "gradscale/gemm.h"
 #include "kernel/fpenv.h"
 
 #include <fenv.h>
@@ -10,7 +11,15 @@
 
 /* ---- the same bits everywhere ---- */
 
-static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half)
+/* Those of the last step. */
+static bool same_gradients(const job *a, const job *b)
+{
+    return same_tensor(gs_store_grads(gs_trainer_store(a->trainer)),
+                       gs_store_grads(gs_trainer_store(b->trainer)));
+}
+
+/* loss_weight 0: 1; a tiny one makes gradients that a unit for bf16 may not multiply. */
+static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half, double loss_weight)
 {
     static const struct {
         unsigned without_cpu, threads;
@@ -31,18 +40,24 @@ static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half)
                        .half = half,
                        .threads = ways[k].threads,
                        .without_cpu = ways[k].without_cpu,
-                       .dropout = 0.1f};
+                       .dropout = 0.1f,
+                       .loss_weight = loss_weight};
         job j = job_new(&h);
+        gs_unit_use use;
         CHECK(j.status == GS_OK);
         double last = 0;
         for (unsigned i = 0; i < STEPS; i++)
             last = step(&j, kind, i).loss;
+        gs_context_unit_use(&use, j.ctx);
+        CHECK((use.products > 0) ==
+              (half == GS_BF16 && (gs_context_cpu(j.ctx) & GS_CPU_AVX512BF16)));
+        CHECK((use.fallbacks > 0) == (use.products > 0 && loss_weight > 0));
         if (k == 0) {
             first = j;
             loss = last;
             continue;
         }
-        CHECK_MSG(same_job(&first, &j) && loss == last,
+        CHECK_MSG(same_job(&first, &j) && same_gradients(&first, &j) && loss == last,
                   "model %d, O%d %s, %u threads, without %#x: loss %.9g, not %.9g", (int)kind,
                   (int)mode, gs_dtype_format(half)->name, ways[k].threads, ways[k].without_cpu,
                   last, loss);
@@ -53,14 +68,16 @@ static void check_everywhere(model_kind kind, gs_mode mode, gs_dtype half)
 
 static void test_everywhere(void)
 {
-    check_everywhere(GPT, GS_O0, GS_F16);
-    check_everywhere(GPT, GS_O1, GS_F16);
-    check_everywhere(GPT, GS_O2, GS_F16);
-    check_everywhere(GPT, GS_O2, GS_BF16);
-    check_everywhere(CNN, GS_O1, GS_F16);
-    check_everywhere(CNN, GS_O2, GS_F16);
-    check_everywhere(RESNET, GS_O2, GS_BF16);
-    check_everywhere(MLP, GS_O3, GS_F16);
+    check_everywhere(GPT, GS_O0, GS_F16, 0);
+    check_everywhere(GPT, GS_O1, GS_F16, 0);
+    check_everywhere(GPT, GS_O2, GS_F16, 0);
+    check_everywhere(GPT, GS_O2, GS_BF16, 0);
+    check_everywhere(GPT, GS_O3, GS_BF16, 0x1p-140);
+    check_everywhere(CNN, GS_O1, GS_F16, 0);
+    check_everywhere(CNN, GS_O2, GS_F16, 0);
+    check_everywhere(CNN, GS_O1, GS_BF16, 0x1p-140);
+    check_everywhere(RESNET, GS_O2, GS_BF16, 0);
+    check_everywhere(MLP, GS_O3, GS_F16, 0);
 }
 
 /* The caller's floating-point mode is not the step's: rounding up, say, and subnormals flushed, as
