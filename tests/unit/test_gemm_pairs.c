@@ -139,6 +139,31 @@ static gs_gemm draw_product(void)
     return g;
 }
 
+/* A sum of two products that is the least there is: from the limit on it is what fma makes of it,
+ * below it is subnormal, and lost. */
+static void test_edge(void)
+{
+    enum { ROWS = 33, FIELD_B = 70, LEAST_B = FIELD_B << 7 };
+    open_units();
+    for (uint16_t sum = GSI_PAIRS_LEAST - 3; sum < GSI_PAIRS_LEAST + 3; sum++) {
+        const uint16_t least_a = (uint16_t)((sum - FIELD_B) << 7);
+        const uint16_t a[2] = {least_a | 1, least_a | 0x8002}, b[2] = {LEAST_B | 1, LEAST_B};
+        const uint32_t words[2] = {(uint32_t)a[0] << 16 | a[1], (uint32_t)b[0] << 16 | b[1]};
+        const float want = gsi_fma(gs_bf16_to_f32(a[1]), gs_bf16_to_f32(b[1]),
+                                   gs_bf16_to_f32(a[0]) * gs_bf16_to_f32(b[0]));
+        const bool same = gsi_bits(pairs_unit(0, words[0], words[1])) == gsi_bits(want);
+        CHECK_MSG(same == (sum >= GSI_PAIRS_LEAST), "fields add up to %d", sum);
+        CHECK(gsi_pairs_fit(least_a, LEAST_B - 1u) == same);
+        for (size_t i = 0; i < (size_t)2 * ROWS; i++)
+            data_a[i] = a[i % 2];
+        memcpy(data_b, b, sizeof b);
+        gs_gemm g = {.m = ROWS, .n = 1, .k = 2, .batch = 1};
+        g.a = (gs_matrix){.data = data_a, .dtype = GS_BF16, .stride = 2};
+        g.b = (gs_matrix){.data = data_b, .dtype = GS_BF16, .stride = 1};
+        CHECK((check(&g, "edge") == 0) == same);
+    }
+}
+
 /* The sum of the least fields decides, and subnormals do whatever the sum. */
 static void test_limit(void)
 {
@@ -317,6 +342,6 @@ static void test_ways(void)
     CHECK(none.products == 0 && none.fallbacks == 0);
 }
 
-TESTS({"unit", test_unit}, {"limit", test_limit}, {"infinite", test_infinite},
+TESTS({"unit", test_unit}, {"edge", test_edge}, {"limit", test_limit}, {"infinite", test_infinite},
       {"some-panels", test_some_panels}, {"own-least", test_own_least},
       {"convolution", test_convolution}, {"ways", test_ways})
