@@ -1,5 +1,5 @@
 /* What a tape is told and tells about itself: its config, histograms of its layers' gradients, the
- * time of its operations, its memory. */
+ * time of its operations. */
 #include "memory.h"
 #include "test.h"
 
@@ -257,38 +257,5 @@ static void test_vocabulary(void)
     fixture_free(&f);
 }
 
-/* ---- memory ---- */
-
-/* Bytes held at most in a step of attention to `time` tokens. */
-static size_t attention_memory(size_t time, int causal)
-{
-    enum { D = 16 };
-    const size_t shape[] = {1, time, 3 * D}, result[] = {1, time, D};
-    float *const x = calloc(time * 3 * D, sizeof *x), *const grad = calloc(time * 3 * D, sizeof *x);
-    const gs_weight w = {"qkv", 1, time * 3 * D, x, GS_F32, NULL, GS_F32, grad, GS_F32, 0};
-    fixture f;
-    fixture_new(&f, (gs_tape_config){.size = sizeof(gs_tape_config), GS_O1, GS_BF16, 0, 0, 0});
-    gs_tape_begin(f.tape, 1, 0);
-    gs_value *qkv = gs_reshape(f.tape, gs_param(f.tape, &w), 3, shape);
-    gs_value *y = causal ? gs_attention(f.tape, qkv, 1)
-                         : gs_attention_unmasked(f.tape, qkv, NULL, NULL, 1, 1);
-    gs_value *loss = gs_mse(f.tape, y, gs_input(f.tape, GS_F32, 3, result, x));
-    CHECK(gs_tape_backward(f.tape, loss, 1) == GS_OK);
-    const size_t most = f.books.most;
-    fixture_free(&f);
-    free(x);
-    free(grad);
-    return most;
-}
-
-/* The matrix of weights, time by time, is never there: memory grows no faster than the tokens. */
-static void test_long_context(void)
-{
-    for (int causal = 0; causal < 2; causal++) {
-        const size_t some = attention_memory(2048, causal), more = attention_memory(4096, causal);
-        CHECK_MSG(more <= 2 * some, "%zu bytes of 2048 tokens, %zu of 4096", some, more);
-    }
-}
-
 TESTS({"exponents", test_exponents}, {"configure", test_configure}, {"seconds", test_seconds},
-      {"vocabulary", test_vocabulary}, {"long_context", test_long_context})
+      {"vocabulary", test_vocabulary})
