@@ -277,11 +277,11 @@ static inline bool train_due(uint64_t step, uint64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* Training goes on without a log that cannot be written: says so once of each, and the exit code
- * will tell. */
-void train_log_note(train_job *j, train_result *r, gs_status status);
+/* What the loop tells the log; the other ranks hear meanwhile that this one is alive. */
 void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
                     const gs_log_step *step);
+void train_log_valid(train_job *j, train_result *r, bool best);
+void train_log_checkpoint(train_job *j, train_result *r, uint64_t step, const char *path);
 void train_log_end(train_job *j, train_result *r);
 
 /* Checkpoints: save.c begins with what it promises. settle comes before a validation, poll after
