@@ -3,6 +3,9 @@
 #include "cli/report/report.h"
 #include "cli/train/train.h"
 
+#include <string.h>
+#include <unistd.h>
+
 /* A rank opens and closes files while the others wait for it. */
 
 typedef struct storage {
@@ -47,13 +50,25 @@ static int prepare(train_job *j, char *checkpoint, size_t room)
     return code;
 }
 
+/* What is to be read again is printed as it is, but for a terminal: a checkpoint's options may hold
+ * anything. */
+static void print_config(char *text)
+{
+    if (!isatty(STDOUT_FILENO)) {
+        printf("%s", text);
+        return;
+    }
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        cli_print("%s\n", line);
+}
+
 static int run(train_job *j, char *checkpoint, size_t room)
 {
     int code = prepare(j, checkpoint, room);
     if (code != CLI_GO)
         return code;
     if (j->o.print_config) {
-        printf("%s", j->config);
+        print_config(j->config);
         return CLI_DONE;
     }
     if (j->o.dry_run)

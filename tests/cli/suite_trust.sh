@@ -193,6 +193,12 @@ if command -v script >/dev/null; then
         "$(printf '\303\274\302\260\302?')"
     "$gs" predict moved "te${c1}xt, 1" --threads 1 >out
     check "in a file it is as it was" grep -q "^\"te${c1}xt, 1\"," out
+    check "a run with it in its name" train 0 $gpt --steps 1 --name "a${c1}b" --checkpoint named
+    check "its options" shows "'$gs' train --resume named --print-config" '^name = a?b$'
+    check "have no controls on a terminal" bare
+    check "in a file they are as they were" sh -c '"$1" train --resume named --print-config >conf &&
+        grep -qx "name = a$2b" conf' sh "$gs" "$c1"
+    rm -r named
 else
     skip "controls on a terminal" "there is no script"
 fi
@@ -409,7 +415,7 @@ fi
 
 # ---- reports ----
 
-check "a run to report" train 0 $gpt --steps 3 --log r.log
+check "a run to report" train 0 $gpt --steps 3 --log r.log --checkpoint r
 report() { exits 0 "$gs" report r.log --output "$1"; }
 echo old >page && chmod 640 page
 check "a report over a file" report page
@@ -457,6 +463,31 @@ if can_fault; then
     check "signals" left write EINTR
 else
     skip "failing system calls" "this machine cannot trace"
+fi
+if can_fault; then
+    # A signal ends no open and no read, neither of logs of others nor of texts, settings and folders.
+    cp "$OLDPWD/tests/logs/megatron.log" "$OLDPWD/tests/logs/trainer_state.json" .
+    check "weights for others" exits 0 "$gs" export r hf --quiet
+    mkdir -p shards && printf '\210\330\064\001\001\000\000\000\041\000\000\000' >shards/train.bin &&
+        head -c 1078 /dev/zero >>shards/train.bin
+    signals() # COMMAND...
+    {
+        for call in open opendir read; do
+            n=1
+            while fault --root "$tmp" --counts counts --fail "$call:$n:EINTR" -- "$gs" "$@" >out 2>err </dev/null; code=$?
+                [ "$(awk -v c=$call '$1 == c { print $2 }' counts)" -ge $n ]; do
+                [ $code = 0 ] || { echo "$call $n of $*: exit code $code"; cat err; return 1; }
+                n=$((n + 1))
+            done
+            [ $code = 0 ] || return 1
+        done
+    }
+    check "signals and a log of another framework" signals report megatron.log --output page
+    check "and its JSON" signals report trainer_state.json --output page
+    check "signals and a text" signals predict r text --threads 1
+    check "signals and weights of others" signals train --init hf $gpt --steps 1 --no-save --quiet
+    check "signals and a folder" signals train $gpt --data shards --steps 1 --no-save --quiet \
+        --precision fp32
 fi
 interrupted()
 {
