@@ -92,7 +92,7 @@ static gs_status walk(gsi_paths *p, const char *folder, int depth, gs_error *err
 {
     if (depth > GSI_FOLDER_DEPTH)
         return fail(folder, error, GS_ESIZE, "folders lie too deep in each other");
-    DIR *dir = opendir(folder);
+    DIR *dir = gsi_opendir(folder);
     if (!dir)
         return fail(folder, error, GS_EIO, strerror(errno));
     gs_status status = GS_OK;

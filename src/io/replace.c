@@ -70,7 +70,7 @@ static bool is_left_over(const char *name, const char *base)
 
 void gsi_remove_temporaries(const char *folder, const char *base)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = gsi_opendir(folder);
     if (!dir)
         return;
     for (struct dirent *e; (e = readdir(dir));) {

@@ -489,7 +489,7 @@ static void close_folder(gs_data *data)
 /* Counts files, images among them, until there are enough to judge by. */
 static void look(const char *path, int depth, size_t *files, size_t *images)
 {
-    DIR *dir = opendir(path);
+    DIR *dir = gsi_opendir(path);
     for (const struct dirent *e; dir && *files < LOOKED_AT && (e = readdir(dir));) {
         char below[GSI_PATH];
         struct stat st;

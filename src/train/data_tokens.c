@@ -115,7 +115,7 @@ static bool fits(const gsi_place *place)
 {
     if (!place->folder)
         return is_bin(place->path) || gsi_tokens_begin(place->start);
-    DIR *dir = opendir(place->path);
+    DIR *dir = gsi_opendir(place->path);
     bool found = false;
     for (const struct dirent *e; dir && !found && (e = readdir(dir));) {
         char path[GSI_PATH];
