@@ -102,10 +102,8 @@ FILE *cli_read_begin(const char *path)
     *cookie = fd;
     FILE *from =
         fopencookie(cookie, "r", (cookie_io_functions_t){.read = read_some, .close = close_read});
-    if (!from) {
-        close_read(cookie);
-        errno = ENOMEM;
-    }
+    if (!from)
+        exit(cli_end(cli_failed("out of memory: %.120s cannot be read", path)));
     return from;
 }
 

@@ -165,9 +165,6 @@ double logs_number(const char *text, const char *key)
     return end > at ? x : (double)NAN;
 }
 
-/* Memory that ends is not to look like a line that is no JSON. */
-static void *new_block(size_t size) { return cli_resize(NULL, size); }
-
 json_t *logs_json(const char *text)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "-NaN", "NaN"};
@@ -189,7 +186,6 @@ json_t *logs_json(const char *text)
         *to++ = *text++;
     }
     *to = 0;
-    json_set_alloc_funcs(new_block, free);
     json_t *root = json_loads(plain, JSON_DECODE_INT_AS_REAL, NULL);
     free(plain);
     return root;

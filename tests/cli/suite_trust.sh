@@ -464,10 +464,10 @@ if can_fault; then
 else
     skip "failing system calls" "this machine cannot trace"
 fi
+cp "$OLDPWD/tests/logs/megatron.log" "$OLDPWD/tests/logs/trainer_state.json" .
+check "weights for others" exits 0 "$gs" export r hf --quiet
 if can_fault; then
     # A signal ends no open and no read, neither of logs of others nor of texts, settings and folders.
-    cp "$OLDPWD/tests/logs/megatron.log" "$OLDPWD/tests/logs/trainer_state.json" .
-    check "weights for others" exits 0 "$gs" export r hf --quiet
     mkdir -p shards && printf '\210\330\064\001\001\000\000\000\041\000\000\000' >shards/train.bin &&
         head -c 1078 /dev/zero >>shards/train.bin
     signals() # COMMAND...
@@ -536,7 +536,10 @@ else
     check "no memory for eval" without eval spoken --threads 1
     check "no memory for --resume" without train --resume spoken --dry-run
     check "no memory for --init" without train --init spoken $gpt --dry-run
+    check "no memory for --init of weights for others" without train --init hf $gpt --dry-run
     check "no memory for advise" without advise spoken/best.safetensors
     check "no memory for report" without report r.log --output made
+    check "no memory for report of another framework's log" without report megatron.log --output made
+    check "no memory for report of its JSON" without report trainer_state.json --output made
 fi
 finish
