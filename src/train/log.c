@@ -126,8 +126,12 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
     if (old->fd < 0)
         return status;
     gsi_log_header(l);
-    bool ours = !l->line.lost;
     const size_t n = l->line.n;
+    bool ours = true;
+    if (l->line.lost) {
+        close(old->fd);
+        return gsi_fail(error, GS_ENOMEM, "no memory to read a log");
+    }
     for (bool header = true; ours && next_line(old, &row); header = false) {
         if (header)
             ours = is_part(&row, l->line.text, n) ||
