@@ -47,6 +47,14 @@ static int find_config(gs_checkpoint_text *text, const char *folder)
     return CLI_GO;
 }
 
+int train_resume_unread(const gs_error *error)
+{
+    const char *taken = strstr(error->text, "; an older one is taken");
+    const size_t length = taken ? (size_t)(taken - error->text) : strlen(error->text);
+    return cli_failed("--resume: %.*s: try again, or remove it to go on from an older one",
+                      (int)length, error->text);
+}
+
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
 {
     gs_error error = {0};
@@ -63,6 +71,8 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         return find_config(text, folder);
     if (status != GS_OK)
         return cli_fail_status(status, &error);
+    if (error.status == GS_EIO)
+        return train_resume_unread(&error);
     if (error.status != GS_OK)
         cli_warn("%s", error.text); /* a newer one is damaged */
     status = gs_checkpoint_peek(text, path, &error);

@@ -46,6 +46,30 @@ if can_fault; then
     rm -rf run && cp -r before run
     check "a read of an old CSV fails" fails_reading csv
     rm -rf run && cp -r before run
+    # Nor is a checkpoint damaged that cannot be read: an older one would make void what was logged since.
+    unread_checkpoint()
+    {
+        n=1
+        while fault --root "$tmp/run/step-00000040.safetensors" --counts counts --fail "$1:$n:EIO" -- \
+            "$gs" train --resume --checkpoint run --steps 44 --threads 1 >out 2>err; code=$?
+            cat out err
+            [ "$(awk -v c="$1" '$1 == c { print $2 }' counts)" -ge $n ]; do
+            echo "$1 $n: exit code $code"
+            if [ $code = 0 ]; then
+                says "^resumed *after step 40" || return 1
+                rm -rf run && cp -r before run
+            else
+                [ $code = 1 ] && diff -r run before || return 1
+            fi
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    for call in open read; do
+        rm -rf run && cp -r before run
+        check "$call of the newest checkpoint fails: exit code 1, and all is as it was" unread_checkpoint $call
+    done
+    rm -rf run && cp -r before run
     looks()
     {
         for n in 1 2 3 4 5 6; do
