@@ -400,6 +400,42 @@ if can_fault; then
     check "or none, with any stat and access failing" other
 fi
 
+# Data that cannot be looked at are not taken for another kind: a folder of images with a text in it.
+if can_fault && command -v python3 >/dev/null; then
+    python3 - <<'END'
+import os, struct, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+for name in "ab":
+    os.makedirs("set/" + name)
+    for i in range(3):
+        rows = zlib.compress((b"\0" + bytes([40 * i] * 8)) * 8)
+        open("set/%s/%d.png" % (name, i), "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
+            ">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+END
+    cp text set/README.txt
+    learn="--data set --batch 1 --steps 1 --no-save --threads 1 --precision fp32"
+    check "a folder of images" train 0 $learn
+    check "is one" says "^model *cnn"
+    another() # CALL ERRNO: whichever of them fails
+    {
+        n=1
+        while fault --root "$tmp/set" --counts counts --fail "$1:$n:$2" -- "$gs" train $learn >out 2>err; code=$?
+            [ "$(awk -v c="$1" '$1 == c { print $2 }' counts)" -ge $n ]; do
+            echo "$1 $n: exit code $code"
+            cat out err
+            [ $code = 0 ] || [ $2 != EINTR ] || return 1
+            [ $code != 0 ] || grep -q "^model *cnn" out || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 1 ]
+    }
+    for call in opendir readdir stat open read; do
+        check "and no text where $call fails" another $call EIO
+    done
+    check "signals do not matter to it" another opendir EINTR
+    rm -r set
+fi
+
 # A folder that cannot be listed may hold the checkpoints of another run.
 if can_fault; then
     check "a run to be kept" train 0 $gpt --steps 4 --checkpoint ours --keep 0
