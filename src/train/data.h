@@ -15,9 +15,9 @@ typedef struct gsi_place {
 } gsi_place;
 
 typedef struct gsi_kind {
-    const char *name;                     /* as users give it; NULL: a path is given */
+    const char *name;               /* as users give it; NULL: a path is given */
     bool (*fits)(gsi_place *place); /* for those without a name: the first that fits */
-    size_t state;                         /* bytes, cleared */
+    size_t state;                   /* bytes, cleared */
     /* Fills state and info. After an error close is called nevertheless. */
     gs_status (*open)(gs_data *data, const gs_data_config *config, gs_error *error);
     /* split and item are within their bounds. */
