@@ -37,7 +37,11 @@ static int find_config(gs_checkpoint_text *text, const char *folder)
 {
     char path[4096];
     struct stat about;
-    if (!train_config_path(path, sizeof path, folder) || stat(path, &about) != 0)
+    const bool fits = train_config_path(path, sizeof path, folder);
+    const int why = !fits ? ENAMETOOLONG : stat(path, &about) != 0 ? errno : 0;
+    if (why == EIO)
+        return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(why));
+    if (why)
         return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
                         "begin it without --resume",
                         folder);

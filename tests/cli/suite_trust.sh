@@ -377,6 +377,26 @@ print(json.loads(b.read(n))['__metadata__']['best_step'])")
     check "what is given up is not the best" given_up
 fi
 
+# A folder that cannot be looked at is not one of no run.
+if can_fault; then
+    mkdir -p begun && cp ck/job.conf begun
+    unexamined()
+    {
+        n=1
+        while fault --root "$tmp/begun" --counts counts --fail stat:$n:EIO -- \
+            "$gs" train --resume begun --dry-run >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat out err
+            ! says "holds neither" && { [ $code = 0 ] || says "Input/output error"; } || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "a folder that cannot be looked at" unexamined
+    rm -r begun
+fi
+
 # What cannot be examined is not taken for what is not there: another checkpoint would be used.
 if can_fault; then
     check "a run with a best checkpoint" train 0 $gpt --steps 6 --lr 0.02 --checkpoint best --keep 0
