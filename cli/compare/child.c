@@ -78,7 +78,7 @@ static void read_lines(tail *t)
 static void follow(tail *t, const char *path)
 {
     if (t->fd < 0)
-        t->fd = open(path, O_RDONLY | O_CLOEXEC);
+        t->fd = cli_open(path, O_RDONLY);
     for (ssize_t got; t->fd >= 0;) {
         got = read(t->fd, t->line + t->used, sizeof t->line - t->used);
         if (got <= 0)
@@ -111,7 +111,7 @@ static void last_words(char *text, size_t size, const char *path)
     char line[1024];
     bool is_error = false;
     *text = 0;
-    FILE *f = fopen(path, "r");
+    FILE *f = cli_read_begin(path);
     while (f && fgets(line, sizeof line, f)) {
         const bool error = strncmp(line, mark, skip) == 0;
         line[strcspn(line, "\n")] = 0;

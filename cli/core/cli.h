@@ -241,6 +241,9 @@ int cli_save(const char *path, const void *bytes, size_t n);
 /* open that a signal does not end; a new file: 0666. */
 int cli_open(const char *path, int flags);
 
+/* A stream out of a file, whose reads no signal ends either. NULL: errno says why. */
+FILE *cli_read_begin(const char *path);
+
 /* A stream into memory, and its end: the text is the caller's, with a 0 behind it. A program
  * without memory ends there, as in cli_resize. */
 FILE *cli_text_begin(char **text, size_t *length);

@@ -3,8 +3,10 @@
 
 #include "gradscale/base.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const cli_command commands[] = {
 #define X(name, summary) {#name, summary, cmd_##name},
@@ -32,9 +34,13 @@ static int run(int argc, char **argv)
     return cli_run(&spec, argc, argv);
 }
 
+/* Memory that ends is not to look like a file that is no JSON. */
+static void *new_block(size_t size) { return cli_resize(NULL, size); }
+
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* too large a file is a write error like any other */
     cli_begin();
+    json_set_alloc_funcs(new_block, free);
     return cli_end(argc > 0 ? run(argc - 1, argv + 1) : CLI_BAD);
 }

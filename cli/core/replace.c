@@ -77,6 +77,36 @@ int cli_open(const char *path, int flags)
     return fd;
 }
 
+static ssize_t read_some(void *cookie, char *bytes, size_t n)
+{
+    ssize_t got;
+    do
+        got = read(*(int *)cookie, bytes, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static int close_read(void *cookie)
+{
+    close(*(int *)cookie);
+    free(cookie);
+    return 0;
+}
+
+FILE *cli_read_begin(const char *path)
+{
+    const int fd = cli_open(path, O_RDONLY);
+    if (fd < 0)
+        return NULL;
+    int *cookie = cli_resize(NULL, sizeof *cookie);
+    *cookie = fd;
+    FILE *from =
+        fopencookie(cookie, "r", (cookie_io_functions_t){.read = read_some, .close = close_read});
+    if (!from)
+        exit(cli_end(cli_failed("out of memory: %.120s cannot be read", path)));
+    return from;
+}
+
 static bool write_all(int fd, const char *bytes, size_t n)
 {
     while (n > 0) {

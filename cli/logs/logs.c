@@ -18,7 +18,7 @@ static char *start_of(const char *path)
     struct stat about;
     if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
         return NULL;
-    FILE *f = fopen(path, "rb");
+    FILE *f = cli_read_begin(path);
     if (!f)
         return NULL;
     const size_t room = about.st_size < START ? (size_t)about.st_size : START;
@@ -56,7 +56,7 @@ const logs_kind *logs_find(const char *path)
 int logs_read(const logs_kind *kind, const char *path, logs_fn *each, void *user, logs_about *about)
 {
     *about = (logs_about){.kind = kind->name};
-    logs_reader r = {.file = fopen(path, "r"),
+    logs_reader r = {.file = cli_read_begin(path),
                      .each = each,
                      .user = user,
                      .about = about,
@@ -77,7 +77,7 @@ int logs_refuse_pickle(const char *path, const char *instead)
     unsigned char start[256] = {0};
     struct stat about;
     const bool is_file = stat(path, &about) == 0 && S_ISREG(about.st_mode); /* a pipe would wait */
-    FILE *f = is_file ? fopen(path, "rb") : NULL;
+    FILE *f = is_file ? cli_read_begin(path) : NULL;
     const size_t n = f ? fread(start, 1, sizeof start, f) : 0;
     if (f)
         fclose(f);
@@ -165,9 +165,6 @@ double logs_number(const char *text, const char *key)
     return end > at ? x : (double)NAN;
 }
 
-/* Memory that ends is not to look like a line that is no JSON. */
-static void *new_block(size_t size) { return cli_resize(NULL, size); }
-
 json_t *logs_json(const char *text)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "-NaN", "NaN"};
@@ -189,7 +186,6 @@ json_t *logs_json(const char *text)
         *to++ = *text++;
     }
     *to = 0;
-    json_set_alloc_funcs(new_block, free);
     json_t *root = json_loads(plain, JSON_DECODE_INT_AS_REAL, NULL);
     free(plain);
     return root;

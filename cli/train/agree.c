@@ -103,8 +103,15 @@ static void hash_split(uint64_t *h, const train_job *j, gs_split split, float *x
     *h = hash(*h, &items, sizeof items);
 }
 
-static void add_data(list *l, const train_job *j)
+typedef struct reading {
+    list *l;
+    const train_job *j;
+} reading;
+
+static int add_data(void *user)
 {
+    const reading *r = user;
+    const train_job *j = r->j;
     const gs_data_info *d = j->info;
     const size_t pixels = d->height * d->width * d->channels, targets = d->height * d->width;
     float *x = cli_resize(NULL, (pixels + 1) * sizeof *x);
@@ -119,7 +126,8 @@ static void add_data(list *l, const train_job *j)
     free(ids);
     free(labels);
     snprintf(text, sizeof text, "content %016llx", (unsigned long long)h);
-    add(l, "content of the data", text);
+    add(r->l, "content of the data", text);
+    return CLI_GO;
 }
 
 /* ---- comparing ---- */
@@ -223,6 +231,6 @@ int train_agree(const train_job *j, const char *checkpoint)
     add(&l, "print-config", j->o.print_config ? "yes" : "no");
     add(&l, "folder of checkpoints", j->o.checkpoint ? "given" : "not given");
     add(&l, "checkpoint to go on from", from ? from + 1 : "none");
-    add_data(&l, j);
+    ranks_busy(add_data, &(reading){.l = &l, .j = j}); /* which may be slow to read */
     return compare_list(j, &l);
 }

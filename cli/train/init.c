@@ -5,6 +5,7 @@
 
 #include "gradscale/io.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -86,9 +87,14 @@ static int of_folder(const char *folder, const train_options *o)
         return CLI_GO;
     if (about.st_size > MOST_BYTES)
         return cli_fail("--init: %.120s: is larger than %d bytes", path, MOST_BYTES);
-    json_t *root = json_load_file(path, JSON_DECODE_INT_AS_REAL, &error);
-    const int code = root ? of_config(path, root, o)
-                          : cli_fail("--init: %.120s: is no JSON: %s", path, error.text);
+    FILE *from = cli_read_begin(path);
+    if (!from)
+        return cli_fail("--init: %.120s: cannot be opened: %s", path, strerror(errno));
+    json_t *root = json_loadf(from, JSON_DECODE_INT_AS_REAL, &error);
+    const int code = root           ? of_config(path, root, o)
+                     : ferror(from) ? cli_failed("--init: %.120s: cannot be read", path)
+                                    : cli_fail("--init: %.120s: is no JSON: %s", path, error.text);
+    fclose(from);
     json_decref(root);
     return code;
 }

@@ -301,6 +301,8 @@ static int open_saver(train_job *j, const char *checkpoint)
                         folder);
     if (status != GS_OK && status != GS_ECHECKSUM && status != GS_ENAME) /* what is there? */
         return fail_opening(j, status, &error);
+    if (*checkpoint && status == GS_OK && error.status == GS_EIO)
+        return train_resume_unread(&error);
     if (*checkpoint && status == GS_OK && strcmp(path, checkpoint) != 0) /* before it was locked */
         return cli_fail("--checkpoint: another run has written %.120s meanwhile: try again", path);
     return CLI_GO;

@@ -1,4 +1,5 @@
 /* What the loop tells the log. */
+#include "cli/train/ranks.h"
 #include "cli/train/train.h"
 
 #include <stdlib.h>
@@ -57,7 +58,9 @@ static gs_status log_run(train_job *j, const gs_train_row *row)
     return status;
 }
 
-void train_log_note(train_job *j, train_result *r, gs_status status)
+/* Training goes on without a log that cannot be written: says so once of each, and the exit code
+ * will tell. */
+static void note(train_job *j, train_result *r, gs_status status)
 {
     const unsigned lost = gs_logger_lost(j->log);
     if (status != GS_OK && (!r->log_failed || lost != r->lost_logs))
@@ -66,25 +69,82 @@ void train_log_note(train_job *j, train_result *r, gs_status status)
     r->log_failed |= status != GS_OK;
 }
 
-void train_log_step(train_job *j, train_result *r, const gs_train_row *row, const gs_log_step *step)
+/* ---- what happened: on slow storage it may take its time, and other ranks wait ---- */
+
+typedef struct entry {
+    train_job *j;
+    train_result *r;
+    const gs_train_row *row; /* of a step */
+    const gs_log_step *step;
+    bool best;      /* of a validation */
+    uint64_t saved; /* of a checkpoint */
+    const char *path;
+} entry;
+
+static void enter(entry *e, int (*write)(void *user))
 {
-    if (!j->log)
-        return;
+    if (e->j->log)
+        ranks_busy(write, e);
+}
+
+static int write_step(void *user)
+{
+    const entry *e = user;
+    train_job *j = e->j;
+    train_result *r = e->r;
+    const gs_train_row *row = e->row;
+    const gs_log_step *step = e->step;
     if (gs_logger_fresh(j->log))
-        train_log_note(j, r, log_run(j, row));
-    train_log_note(j, r, gs_logger_step(j->log, step, &j->log_error));
+        note(j, r, log_run(j, row));
+    note(j, r, gs_logger_step(j->log, step, &j->log_error));
     size_t n;
     const gs_layer *layers = gs_tape_layers(gs_trainer_tape(j->trainer), &n);
     if (!layers || !train_due(step->step, j->o.telemetry_every))
-        return;
+        return CLI_GO;
     const gs_dtype half = j->o.precision == TRAIN_FP32 ? GS_F32 : j->half;
-    train_log_note(j, r, gs_logger_layers(j->log, step->step, layers, n, &j->log_error));
-    train_log_note(
-        j, r, gs_logger_exponents(j->log, step->step, half, row->scale, layers, n, &j->log_error));
+    note(j, r, gs_logger_layers(j->log, step->step, layers, n, &j->log_error));
+    note(j, r, gs_logger_exponents(j->log, step->step, half, row->scale, layers, n, &j->log_error));
+    return CLI_GO;
 }
 
-void train_log_end(train_job *j, train_result *r)
+void train_log_step(train_job *j, train_result *r, const gs_train_row *row, const gs_log_step *step)
 {
+    enter(&(entry){.j = j, .r = r, .row = row, .step = step}, write_step);
+}
+
+static int write_valid(void *user)
+{
+    const entry *e = user;
+    train_job *j = e->j;
+    note(
+        j, e->r,
+        gs_logger_valid(j->log, j->about.step, e->r->loss, e->r->accuracy, e->best, &j->log_error));
+    return CLI_GO;
+}
+
+void train_log_valid(train_job *j, train_result *r, bool best)
+{
+    enter(&(entry){.j = j, .r = r, .best = best}, write_valid);
+}
+
+static int write_checkpoint(void *user)
+{
+    const entry *e = user;
+    train_job *j = e->j;
+    note(j, e->r, gs_logger_checkpoint(j->log, e->saved, e->path, e->r->held, &j->log_error));
+    return CLI_GO;
+}
+
+void train_log_checkpoint(train_job *j, train_result *r, uint64_t step, const char *path)
+{
+    enter(&(entry){.j = j, .r = r, .saved = step, .path = path}, write_checkpoint);
+}
+
+static int write_end(void *user)
+{
+    const entry *e = user;
+    train_job *j = e->j;
+    train_result *r = e->r;
     gs_log_pair phases[TRAIN_PHASES];
     const gs_counters *c = &gs_trainer_scaler(j->trainer)->counters;
     for (int i = 0; i < TRAIN_PHASES; i++)
@@ -98,6 +158,8 @@ void train_log_end(train_job *j, train_result *r)
                             .retried = c->retried,
                             .status = train_ending_name(r->ending),
                             .phases = {phases, TRAIN_PHASES}};
-    if (j->log)
-        train_log_note(j, r, gs_logger_end(j->log, &end, &j->log_error));
+    note(j, r, gs_logger_end(j->log, &end, &j->log_error));
+    return CLI_GO;
 }
+
+void train_log_end(train_job *j, train_result *r) { enter(&(entry){.j = j, .r = r}, write_end); }

@@ -74,10 +74,7 @@ static int validate(train_job *j, train_result *r, bool *best)
         train_save_best(j, r, value);
     else
         j->about.waits++;
-    if (j->log)
-        train_log_note(
-            j, r,
-            gs_logger_valid(j->log, j->about.step, r->loss, r->accuracy, *best, &j->log_error));
+    train_log_valid(j, r, *best);
     if (!j->o.quiet)
         train_show_valid(j, r->loss, r->accuracy, *best);
     return CLI_GO;
@@ -245,18 +242,6 @@ static int judge_end(const train_job *j, train_result *r)
     return CLI_GO;
 }
 
-typedef struct ending {
-    train_job *j;
-    train_result *r;
-} ending;
-
-static int end_log(void *user)
-{
-    const ending *e = user;
-    train_log_end(e->j, e->r);
-    return CLI_GO;
-}
-
 int train_loop(train_job *j, train_result *r)
 {
     *r = (train_result){.first = j->about.step,
@@ -293,7 +278,7 @@ int train_loop(train_job *j, train_result *r)
         r->ending = TRAIN_FAILED;
     else if (r->ending == TRAIN_DONE || r->ending == TRAIN_EARLY)
         code = judge_end(j, r);
-    ranks_busy(end_log, &(ending){j, r});
+    train_log_end(j, r);
     if (code == CLI_GO && r->ending == TRAIN_STOPPED)
         code = 128 + r->signal;
     if (code == CLI_GO && (r->log_failed || r->save_failed))

@@ -4,10 +4,10 @@
 #include "gradscale/mpi.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -148,33 +148,76 @@ void ranks_alive(void)
         net.alive(net.mpi);
 }
 
-typedef struct busy {
+/* A thread that works while this one speaks: MPI is called from one thread alone. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool begun, busy;
     int (*work)(void *user);
     void *user;
     int code;
-    atomic_int done;
-} busy;
+} helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void *run_busy(void *arg)
+static void *help(void *unused)
 {
-    busy *b = arg;
-    b->code = b->work(b->user);
-    atomic_store(&b->done, 1);
-    return NULL;
+    pthread_mutex_lock(&helper.lock);
+    for (;;) {
+        while (!helper.busy)
+            pthread_cond_wait(&helper.changed, &helper.lock);
+        pthread_mutex_unlock(&helper.lock);
+        const int code = helper.work(helper.user);
+        pthread_mutex_lock(&helper.lock);
+        helper.code = code;
+        helper.busy = false;
+        pthread_cond_broadcast(&helper.changed);
+    }
+    return unused;
+}
+
+/* Once; it ends with the process. */
+static bool begin_helper(void)
+{
+    pthread_t thread;
+    pthread_condattr_t clock;
+    if (helper.begun)
+        return true;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&helper.changed, &clock);
+    pthread_condattr_destroy(&clock);
+    helper.begun = pthread_create(&thread, NULL, help, NULL) == 0;
+    if (helper.begun)
+        pthread_detach(thread);
+    else
+        pthread_cond_destroy(&helper.changed);
+    return helper.begun;
 }
 
 int ranks_busy(int (*work)(void *user), void *user)
 {
-    busy b = {.work = work, .user = user};
-    pthread_t thread;
-    if (!net.mpi || pthread_create(&thread, NULL, run_busy, &b) != 0)
+    enum { PAUSE = 10000000 }; /* ns: gs_mpi_alive says it as often as is needed */
+    if (!net.mpi || !begin_helper())
         return work(user);
-    while (!atomic_load(&b.done)) {
-        ranks_alive();
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    pthread_mutex_lock(&helper.lock);
+    helper.work = work;
+    helper.user = user;
+    helper.busy = true;
+    pthread_cond_broadcast(&helper.changed);
+    while (helper.busy) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += PAUSE;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_cond_timedwait(&helper.changed, &helper.lock, &until) == ETIMEDOUT) {
+            pthread_mutex_unlock(&helper.lock);
+            ranks_alive();
+            pthread_mutex_lock(&helper.lock);
+        }
     }
-    pthread_join(thread, NULL);
-    return b.code;
+    const int code = helper.code;
+    pthread_mutex_unlock(&helper.lock);
+    return code;
 }
 
 /* ---- speaking ---- */

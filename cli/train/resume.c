@@ -37,7 +37,11 @@ static int find_config(gs_checkpoint_text *text, const char *folder)
 {
     char path[4096];
     struct stat about;
-    if (!train_config_path(path, sizeof path, folder) || stat(path, &about) != 0)
+    const bool fits = train_config_path(path, sizeof path, folder);
+    const int why = !fits ? ENAMETOOLONG : stat(path, &about) != 0 ? errno : 0;
+    if (why == EIO)
+        return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(why));
+    if (why)
         return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
                         "begin it without --resume",
                         folder);
@@ -45,6 +49,14 @@ static int find_config(gs_checkpoint_text *text, const char *folder)
         return cli_fail("--resume: %.120s is no file", path);
     *text = (gs_checkpoint_text){0};
     return CLI_GO;
+}
+
+int train_resume_unread(const gs_error *error)
+{
+    const char *taken = strstr(error->text, "; an older one is taken");
+    const size_t length = taken ? (size_t)(taken - error->text) : strlen(error->text);
+    return cli_failed("--resume: %.*s: try again, or remove it to go on from an older one",
+                      (int)length, error->text);
 }
 
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
@@ -63,6 +75,8 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
         return find_config(text, folder);
     if (status != GS_OK)
         return cli_fail_status(status, &error);
+    if (error.status == GS_EIO)
+        return train_resume_unread(&error);
     if (error.status != GS_OK)
         cli_warn("%s", error.text); /* a newer one is damaged */
     status = gs_checkpoint_peek(text, path, &error);

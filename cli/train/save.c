@@ -28,11 +28,9 @@ static void note_written(train_job *j, train_result *r, const gs_saver_state *st
     r->pause = 0;
     if (state->best == j->about.best_step)
         r->unsaved.pending = false;
-    if (!j->log)
-        return;
     snprintf(path, sizeof path, "%s/step-%08llu.safetensors", j->o.checkpoint,
              (unsigned long long)state->step);
-    train_log_note(j, r, gs_logger_checkpoint(j->log, state->step, path, r->held, &j->log_error));
+    train_log_checkpoint(j, r, state->step, path);
 }
 
 static void note_failure(train_result *r, const gs_error *error)

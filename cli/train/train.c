@@ -3,12 +3,21 @@
 #include "cli/report/report.h"
 #include "cli/train/train.h"
 
-/* Rank 0 opens and closes files while the others wait for it. */
+#include <string.h>
+#include <unistd.h>
+
+/* A rank opens and closes files while the others wait for it. */
 
 typedef struct storage {
     train_job *j;
     const char *checkpoint;
 } storage;
+
+static int open_job(void *user)
+{
+    const storage *s = user;
+    return train_job_open(s->j, s->checkpoint);
+}
 
 static int begin_to_write(void *user)
 {
@@ -25,7 +34,8 @@ static int write_report(void *user)
 /* Every rank makes its part of the job; only rank 0 writes. */
 static int prepare(train_job *j, char *checkpoint, size_t room)
 {
-    int code = train_job_open(j, checkpoint);
+    storage files = {.j = j, .checkpoint = checkpoint};
+    int code = ranks_busy(open_job, &files);
     if (code == CLI_GO && !j->o.print_config && j->comm.rank == 0)
         code = train_check_paths(&j->o);
     if (code == CLI_GO) /* what is in it is new: another run may have its first name meanwhile */
@@ -36,9 +46,20 @@ static int prepare(train_job *j, char *checkpoint, size_t room)
     if (code == CLI_GO && !j->o.print_config)
         code = ranks_first_error(train_job_make(j, checkpoint, room), NULL);
     if (code == CLI_GO && !j->o.print_config && !j->o.dry_run)
-        code = ranks_first_error(
-            ranks_busy(begin_to_write, &(storage){.j = j, .checkpoint = checkpoint}), NULL);
+        code = ranks_first_error(ranks_busy(begin_to_write, &files), NULL);
     return code;
+}
+
+/* What is to be read again is printed as it is, but for a terminal: a checkpoint's options may hold
+ * anything. */
+static void print_config(char *text)
+{
+    if (!isatty(STDOUT_FILENO)) {
+        printf("%s", text);
+        return;
+    }
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        cli_print("%s\n", line);
 }
 
 static int run(train_job *j, char *checkpoint, size_t room)
@@ -47,7 +68,7 @@ static int run(train_job *j, char *checkpoint, size_t room)
     if (code != CLI_GO)
         return code;
     if (j->o.print_config) {
-        printf("%s", j->config);
+        print_config(j->config);
         return CLI_DONE;
     }
     if (j->o.dry_run)

@@ -91,6 +91,9 @@ int train_check_file(const char *path); /* what keeps it from being written: an 
 
 /* The newest checkpoint of --checkpoint; path "": there is none yet, but a job.conf. */
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
+/* Of gs_saver_newest's error that a newer one cannot be read: it may be intact, and its steps are not
+ * to be void. The exit code. */
+int train_resume_unread(const gs_error *error);
 /* Whether it has been removed since, as a run does that writes newer ones; then it becomes the
  * newest of them. */
 bool train_resume_again(char *checkpoint, size_t room);
@@ -277,11 +280,11 @@ static inline bool train_due(uint64_t step, uint64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* Training goes on without a log that cannot be written: says so once of each, and the exit code
- * will tell. */
-void train_log_note(train_job *j, train_result *r, gs_status status);
+/* What the loop tells the log; the other ranks hear meanwhile that this one is alive. */
 void train_log_step(train_job *j, train_result *r, const gs_train_row *row,
                     const gs_log_step *step);
+void train_log_valid(train_job *j, train_result *r, bool best);
+void train_log_checkpoint(train_job *j, train_result *r, uint64_t step, const char *path);
 void train_log_end(train_job *j, train_result *r);
 
 /* Checkpoints: save.c begins with what it promises. settle comes before a validation, poll after

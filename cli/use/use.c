@@ -185,7 +185,7 @@ char *use_read_file(const char *option, const char *path, size_t most, size_t *l
 {
     const bool standard = strcmp(path, "-") == 0;
     size_t room = 1 << 16, n = 0;
-    FILE *f = standard ? stdin : fopen(path, "rb");
+    FILE *f = standard ? stdin : cli_read_begin(path);
     if (!f) {
         cli_fail("%s%.120s cannot be opened: %s", option, path, strerror(errno));
         return NULL;

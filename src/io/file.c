@@ -30,6 +30,15 @@ int gsi_open(const char *path, int flags)
     return fd;
 }
 
+DIR *gsi_opendir(const char *path)
+{
+    DIR *dir;
+    do
+        dir = opendir(path);
+    while (!dir && errno == EINTR);
+    return dir;
+}
+
 ssize_t gsi_read(int fd, void *bytes, size_t n)
 {
     ssize_t got;

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 
+#include <dirent.h>
 #include <sys/types.h>
 
 enum { GSI_SHOWN_PATH = 100 };
@@ -22,8 +23,9 @@ void gsi_file_close(gsi_file *file);
 gs_status gsi_file_read(const gsi_file *file, void *dst, size_t n, uint64_t offset,
                         gs_error *error);
 
-/* open, read, fsync and flock that a signal does not end (EINTR). */
-int gsi_open(const char *path, int flags);       /* a new file: 0666 */
+/* open, opendir, read, fsync and flock that a signal does not end (EINTR). */
+int gsi_open(const char *path, int flags); /* a new file: 0666 */
+DIR *gsi_opendir(const char *path);
 ssize_t gsi_read(int fd, void *bytes, size_t n); /* as much as there is; 0: the end */
 int gsi_fsync(int fd);
 int gsi_flock(int fd, int operation);

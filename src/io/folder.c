@@ -22,7 +22,7 @@ bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, co
     return true;
 }
 
-static bool is_nothing(int why)
+bool gsi_is_nothing(int why)
 {
     return why == ENOENT || why == ENOTDIR || why == ELOOP || why == ENAMETOOLONG;
 }
@@ -30,7 +30,7 @@ static bool is_nothing(int why)
 bool gsi_may_be_there(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 || !is_nothing(errno);
+    return stat(path, &st) == 0 || !gsi_is_nothing(errno);
 }
 
 static gs_status fail(const char *path, gs_error *error, gs_status status, const char *what)
@@ -69,7 +69,7 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
         status = walk(p, path, depth + 1, error);
     } else if (stat(path, &target) != 0) {
         file = p->all;
-        if (!file && !is_nothing(errno))
+        if (!file && !gsi_is_nothing(errno))
             status = fail(path, error, GS_EIO, strerror(errno));
     } else {
         file = S_ISREG(target.st_mode) && (target.st_size > 0 || p->all);
@@ -92,7 +92,7 @@ static gs_status walk(gsi_paths *p, const char *folder, int depth, gs_error *err
 {
     if (depth > GSI_FOLDER_DEPTH)
         return fail(folder, error, GS_ESIZE, "folders lie too deep in each other");
-    DIR *dir = opendir(folder);
+    DIR *dir = gsi_opendir(folder);
     if (!dir)
         return fail(folder, error, GS_EIO, strerror(errno));
     gs_status status = GS_OK;

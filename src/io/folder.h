@@ -12,6 +12,7 @@ bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, co
 
 /* What the system cannot examine may be there: opening it tells. */
 bool gsi_may_be_there(const char *path);
+bool gsi_is_nothing(int why); /* whether the errno says that nothing is there */
 
 enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 1 << 22 };
 

@@ -1,7 +1,8 @@
 /* Files that are there whole or not at all.
  *
  * (1) `path` is the old file or the new one at every moment, after a crash too: the new one is
- *     written as PATH.PID-N.tmp in the same folder, fsynced, renamed; then the folder is fsynced.
+ *     written as PATH.PID-N.tmp in the same folder with the old one's permissions, fsynced, renamed;
+ *     then the folder is fsynced.
  * (2) Who writes a temporary holds a lock on it. One that can be locked is nobody's: its process
  *     was killed, and whoever comes next removes it.
  */
@@ -69,7 +70,7 @@ static bool is_left_over(const char *name, const char *base)
 
 void gsi_remove_temporaries(const char *folder, const char *base)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = gsi_opendir(folder);
     if (!dir)
         return;
     for (struct dirent *e; (e = readdir(dir));) {
@@ -140,14 +141,25 @@ static gs_status abandon(gsi_replace *r, gs_error *error, const char *what)
     return status;
 }
 
+/* The owner only where the system lets it be given away. */
+static bool keep_permissions(int fd, const struct stat *old)
+{
+    struct stat now;
+    if (fchown(fd, old->st_uid, old->st_gid) != 0)
+        errno = 0;
+    return fstat(fd, &now) == 0 && ((now.st_mode & 07777) == (old->st_mode & 07777) ||
+                                    fchmod(fd, old->st_mode & 07777) == 0);
+}
+
 gs_status gsi_replace_begin(gsi_replace *r, const char *path, gs_error *error)
 {
     char folder[GSI_PATH], shown[GSI_SHOWN_PATH];
     struct stat st;
+    const bool there = stat(path, &st) == 0;
     const char *slash = strrchr(path, '/');
     if (strlen(path) >= sizeof r->path)
         return gsi_fail(error, GS_ESIZE, "%s: the path is too long", gsi_show_path(shown, path));
-    if (path[0] == 0 || (slash && slash[1] == 0) || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+    if (path[0] == 0 || (slash && slash[1] == 0) || (there && S_ISDIR(st.st_mode)))
         return gsi_fail(error, GS_EIO, "%s: is a folder, not a file to write",
                         gsi_show_path(shown, path));
     strcpy(r->path, path);
@@ -155,6 +167,8 @@ gs_status gsi_replace_begin(gsi_replace *r, const char *path, gs_error *error)
     gsi_remove_temporaries(folder, slash ? slash + 1 : path);
     if (!open_temporary(r))
         return failed(path, error, "cannot be written");
+    if (there && S_ISREG(st.st_mode) && !keep_permissions(r->fd, &st))
+        return abandon(r, error, "its permissions cannot be kept");
     gsi_hash_init(&r->hash);
     r->sent = 0;
     return GS_OK;

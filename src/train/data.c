@@ -70,9 +70,13 @@ static gs_status choose(gs_data *data, const char *name, gs_error *error)
     if (data->kind)
         return GS_OK;
     const gs_status status = look(&place, name, &data->heap, error);
-    for (size_t i = 0; status == GS_OK && !data->kind; i++)
+    for (size_t i = 0; status == GS_OK && !data->kind; i++) {
         if (kinds[i]->fits && kinds[i]->fits(&place))
             data->kind = kinds[i];
+        if (place.why)
+            return gsi_fail(error, GS_EIO, "%s: cannot be looked at: %s", data->name,
+                            strerror(place.why));
+    }
     return status;
 }
 

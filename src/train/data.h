@@ -11,12 +11,13 @@ typedef struct gsi_place {
     const char *path;
     bool folder;
     uint8_t start[4]; /* of a file, unpacked; zeros beyond its end */
+    int why;          /* errno: it could not be looked at, and may be of any kind */
 } gsi_place;
 
 typedef struct gsi_kind {
-    const char *name;                     /* as users give it; NULL: a path is given */
-    bool (*fits)(const gsi_place *place); /* for those without a name: the first that fits */
-    size_t state;                         /* bytes, cleared */
+    const char *name;               /* as users give it; NULL: a path is given */
+    bool (*fits)(gsi_place *place); /* for those without a name: the first that fits */
+    size_t state;                   /* bytes, cleared */
     /* Fills state and info. After an error close is called nevertheless. */
     gs_status (*open)(gs_data *data, const gs_data_config *config, gs_error *error);
     /* split and item are within their bounds. */

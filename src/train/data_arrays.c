@@ -182,7 +182,7 @@ static gs_status open_arrays(gs_data *data, const gs_data_config *config, gs_err
     return config->unlabelled ? gsi_images_alone(data, error) : gsi_images_set(data, config, error);
 }
 
-static bool fits(const gsi_place *place)
+static bool fits(gsi_place *place)
 {
     char path[GSI_PATH];
     return place->folder

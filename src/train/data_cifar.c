@@ -172,7 +172,7 @@ static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_erro
     return status == GS_OK ? gsi_images_set(data, config, error) : status;
 }
 
-static bool fits(const gsi_place *place) { return place->folder && family_of(place->path); }
+static bool fits(gsi_place *place) { return place->folder && family_of(place->path); }
 
 const gsi_kind gsi_cifar_set = {.fits = fits,
                                 .state = sizeof(gsi_images),

@@ -240,7 +240,7 @@ static gs_status open_csv(gs_data *data, const gs_data_config *config, gs_error 
     return status;
 }
 
-static bool fits(const gsi_place *place)
+static bool fits(gsi_place *place)
 {
     const size_t n = strlen(place->path);
     return !place->folder && n > 4 && strcmp(place->path + n - 4, ".csv") == 0;

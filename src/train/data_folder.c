@@ -13,6 +13,7 @@
 #include "io/lines.h"
 #include "train/data.h"
 
+#include <errno.h>
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -487,35 +488,43 @@ static void close_folder(gs_data *data)
 }
 
 /* Counts files, images among them, until there are enough to judge by. */
-static void look(const char *path, int depth, size_t *files, size_t *images)
+static void look(gsi_place *at, const char *path, int depth, size_t *files, size_t *images)
 {
-    DIR *dir = opendir(path);
-    for (const struct dirent *e; dir && *files < LOOKED_AT && (e = readdir(dir));) {
+    DIR *dir = gsi_opendir(path);
+    if (!dir)
+        at->why = errno;
+    errno = 0;
+    for (const struct dirent *e; dir && *files < LOOKED_AT && (e = readdir(dir)); errno = 0) {
         char below[GSI_PATH];
         struct stat st;
         if (e->d_name[0] == '.' ||
-            snprintf(below, sizeof below, "%s/%s", path, e->d_name) >= GSI_PATH ||
-            stat(below, &st) != 0)
+            snprintf(below, sizeof below, "%s/%s", path, e->d_name) >= GSI_PATH)
             continue;
+        if (stat(below, &st) != 0) { /* a link to nothing */
+            at->why = gsi_is_nothing(errno) ? at->why : errno;
+            continue;
+        }
         if (S_ISDIR(st.st_mode) && depth > 0)
-            look(below, depth - 1, files, images);
+            look(at, below, depth - 1, files, images);
         *files += S_ISREG(st.st_mode);
         *images += S_ISREG(st.st_mode) && gsi_image_name(below);
     }
+    if (dir && errno)
+        at->why = errno;
     if (dir)
         closedir(dir);
 }
 
 /* A folder of sources may have a picture in it: most of the files must be images. */
-static bool folder_fits(const gsi_place *at)
+static bool folder_fits(gsi_place *at)
 {
     size_t files = 0, images = 0;
     if (at->folder)
-        look(at->path, DEPTH, &files, &images);
+        look(at, at->path, DEPTH, &files, &images);
     return images > files / 2;
 }
 
-static bool image_fits(const gsi_place *at) { return !at->folder && gsi_image_begins(at->start); }
+static bool image_fits(gsi_place *at) { return !at->folder && gsi_image_begins(at->start); }
 
 const gsi_kind gsi_folder_set = {.fits = folder_fits,
                                  .state = sizeof(folder),

@@ -272,7 +272,7 @@ static gs_status open_fashion_mnist(gs_data *data, const gs_data_config *config,
     return open_paths(data, &plain, path, error);
 }
 
-static bool fits(const gsi_place *place)
+static bool fits(gsi_place *place)
 {
     char path[GSI_PATH];
     return place->folder ? images_in(path, place->path)

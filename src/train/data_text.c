@@ -166,7 +166,7 @@ static gs_status open_self(gs_data *data, const gs_data_config *config, gs_error
     return status == GS_OK ? divide(data, config, error) : status;
 }
 
-static bool fits(const gsi_place *place)
+static bool fits(gsi_place *place)
 {
     (void)place;
     return true;

@@ -4,6 +4,7 @@
 #include "io/folder.h"
 #include "io/tokens.h"
 
+#include <errno.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,18 +112,23 @@ static bool begins_right(const char *path)
 }
 
 /* A folder is one if a file in it is; a file, by its name or its content. */
-static bool fits(const gsi_place *place)
+static bool fits(gsi_place *place)
 {
     if (!place->folder)
         return is_bin(place->path) || gsi_tokens_begin(place->start);
-    DIR *dir = opendir(place->path);
+    DIR *dir = gsi_opendir(place->path);
     bool found = false;
-    for (const struct dirent *e; dir && !found && (e = readdir(dir));) {
+    if (!dir)
+        place->why = errno;
+    errno = 0;
+    for (const struct dirent *e; dir && !found && (e = readdir(dir)); errno = 0) {
         char path[GSI_PATH];
         found = is_bin(e->d_name) &&
                 snprintf(path, sizeof path, "%s/%s", place->path, e->d_name) < GSI_PATH &&
                 (strcmp(e->d_name, "train.bin") == 0 || begins_right(path));
     }
+    if (dir && errno)
+        place->why = errno;
     if (dir)
         closedir(dir);
     return found;

@@ -59,44 +59,59 @@ static gs_status close_old(old_log *old, const char *path, bool ours, const char
                 : gsi_fail(error, GS_EFORMAT, "%.120s: this is no %s to go on with", path, what);
 }
 
-/* A line without its end, cut to fit; *whole: it has one. A power loss may leave the length of the
- * file, and zeros for what did not come to the disk: a line ends before them. Returns its length in
- * the file; -1: there is none. */
-static int64_t next_line(old_log *old, char *line, size_t room, bool *whole)
+/* A line, without its end. */
+typedef struct old_line {
+    uint64_t length;
+    bool whole;      /* it has its end */
+    bool torn;       /* after its text there are zeros alone, as a power loss may leave them */
+    char text[1024]; /* cut to fit, and before the first zero */
+} old_line;
+
+/* False: there is none. */
+static bool next_line(old_log *old, old_line *line)
 {
-    int64_t length = 0;
+    size_t n = 0;
     int c;
-    while ((c = next_byte(old)) > 0 && c != '\n') {
-        if ((size_t)length < room - 1)
-            line[length] = (char)c;
-        length++;
+    line->length = 0;
+    line->torn = true;
+    for (bool zeros = false; (c = next_byte(old)) >= 0 && c != '\n'; line->length++) {
+        zeros |= c == 0;
+        line->torn &= !zeros || c == 0;
+        if (!zeros && n < sizeof line->text - 1)
+            line->text[n++] = (char)c;
     }
-    line[(size_t)length < room - 1 ? (size_t)length : room - 1] = 0;
-    *whole = c == '\n';
-    return *whole || length > 0 ? length : -1;
+    line->text[n] = 0;
+    line->whole = c == '\n';
+    return line->whole || line->length > 0;
 }
 
-/* Whether it is, as far as it goes, how `text` begins. */
-static bool begins(const char *line, const char *text)
+/* Whether its text is, as far as it came to the disk, ours[n]. */
+static bool is_part(const old_line *line, const char *ours, size_t n)
 {
-    const size_t n = strlen(line), m = strlen(text);
-    return memcmp(line, text, n < m ? n : m) == 0;
+    const size_t length = strlen(line->text);
+    return !line->whole && line->torn && length <= n && memcmp(line->text, ours, length) == 0;
 }
 
-/* Bytes of the JSON log that are whole lines. One that was rotated begins with any line. */
+static bool begins(const old_line *line, const char *ours)
+{
+    const size_t n = strlen(ours);
+    return strncmp(line->text, ours, n) == 0 || is_part(line, ours, n);
+}
+
+/* Bytes of the JSON log up to the end of its last whole line: one that is damaged costs no other.
+ * One that was rotated begins with any line. */
 static gs_status keep_json(uint64_t *keep, const char *path, old_log *old, gs_error *error)
 {
-    char line[16];
+    old_line line;
     const gs_status status = open_old(old, path, error);
     *keep = 0;
     if (old->fd < 0)
         return status;
-    bool ours = true, whole = true, first = true;
-    for (int64_t n; ours && whole && (n = next_line(old, line, sizeof line, &whole)) >= 0;) {
+    bool ours = true;
+    for (bool first = true; ours && next_line(old, &line); first = false) {
         if (first)
-            ours = begins(line, "{\"event\":\"") || begins(line, "{\"step\":");
-        first = false;
-        *keep += whole ? (uint64_t)n + 1 : 0;
+            ours = begins(&line, "{\"event\":\"") || begins(&line, "{\"step\":");
+        *keep += line.whole ? line.length + 1 : 0;
     }
     return close_old(old, path, ours, "log", error);
 }
@@ -105,22 +120,25 @@ static gs_status keep_json(uint64_t *keep, const char *path, old_log *old, gs_er
 static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64_t step,
                           old_log *old, gs_error *error)
 {
-    char row[1024];
+    old_line row;
     const gs_status status = open_old(old, path, error);
     *keep = 0;
     if (old->fd < 0)
         return status;
     gsi_log_header(l);
-    bool ours = !l->line.lost, header = true, whole = true;
-    for (int64_t n; ours && whole && (n = next_line(old, row, sizeof row, &whole)) >= 0;) {
-        const size_t length = (size_t)n;
-        if (header) /* as far as it goes */
-            ours = length > 0 && (whole ? length == l->line.n : length < l->line.n) &&
-                   memcmp(row, l->line.text, length) == 0;
-        else if (strtoull(row, NULL, 10) > step)
+    const size_t n = l->line.n;
+    bool ours = true;
+    if (l->line.lost) {
+        close(old->fd);
+        return gsi_fail(error, GS_ENOMEM, "no memory to read a log");
+    }
+    for (bool header = true; ours && next_line(old, &row); header = false) {
+        if (header)
+            ours = is_part(&row, l->line.text, n) ||
+                   (row.whole && row.length == n && memcmp(row.text, l->line.text, n) == 0);
+        else if (strtoull(row.text, NULL, 10) > step)
             break;
-        header = false;
-        *keep += whole && ours ? length + 1 : 0;
+        *keep += row.whole ? row.length + 1 : 0;
     }
     l->line.n = 0;
     return close_old(old, path, ours, "CSV log", error);

@@ -90,11 +90,8 @@ typedef struct folder_list {
 /* The files of steps up to `last`. False: the folder cannot be read. */
 static bool list_steps(folder_list *list, const char *folder, uint64_t last)
 {
-    DIR *dir;
+    DIR *dir = gsi_opendir(folder);
     uint64_t step;
-    do
-        dir = opendir(folder);
-    while (!dir && errno == EINTR);
     *list = (folder_list){0, UINT64_MAX, 0};
     if (!dir)
         return false;

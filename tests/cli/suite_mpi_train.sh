@@ -205,16 +205,28 @@ check "which say so" says "rank 0: not all ranks have started within 3 s"
 . tests/fault/fault.sh
 if can_fault; then
     cat >"$tmp/slow.sh" <<END
+root=\$1 call=\$2
+shift 2
 [ \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} = 0 ] || exec "$program" train "\$@"
-exec "$iofault" --root "$tmp/slow" --slow fsync:6000 -- "$program" train "\$@"
+exec "$iofault" --root "\$root" --slow "\$call" -- "$program" train "\$@"
 END
     mkdir -p "$tmp/slow"
-    slow() { timeout 200 mpirun -n 2 sh "$tmp/slow.sh" $job --steps 4 --timeout 4 --checkpoint "$tmp/slow/run" \
-        --checkpoint-every 4 $1 >"$tmp/out" 2>"$tmp/err"; }
+    slow() { timeout 200 mpirun -n 2 sh "$tmp/slow.sh" "$tmp/slow" fsync:6000 $job --steps 4 --timeout 4 \
+        --checkpoint "$tmp/slow/run" --checkpoint-every 4 $1 >"$tmp/out" 2>"$tmp/err"; }
     check "a slow disk is not death" slow
     check "nobody was given up" not says "not answered"
     rm -rf "$tmp/slow/run"
     check "nor with ZeRO-1" slow --zero
+    slow_file() # FILE CALL OPTION...
+    {
+        file=$1 call=$2
+        shift 2
+        timeout 200 mpirun -n 2 sh "$tmp/slow.sh" "$file" "$call" $job --steps 1 --timeout 4 --no-save "$@" \
+            >"$tmp/out" 2>"$tmp/err"
+    }
+    check "a slow disk for the log" slow_file "$tmp/slow/log" write:5000 --log "$tmp/slow/log" --telemetry-every 0
+    check "with its step" equal "$(lines "$tmp/slow/log")" 1
+    check "slow data" slow_file "$tmp/data.txt" open:6000 --data "$tmp/data.txt"
 else
     skip "a slow disk" "this machine cannot trace"
 fi

@@ -46,6 +46,30 @@ if can_fault; then
     rm -rf run && cp -r before run
     check "a read of an old CSV fails" fails_reading csv
     rm -rf run && cp -r before run
+    # Nor is a checkpoint damaged that cannot be read: an older one would make void what was logged since.
+    unread_checkpoint()
+    {
+        n=1
+        while fault --root "$tmp/run/step-00000040.safetensors" --counts counts --fail "$1:$n:EIO" -- \
+            "$gs" train --resume --checkpoint run --steps 44 --threads 1 >out 2>err; code=$?
+            cat out err
+            [ "$(awk -v c="$1" '$1 == c { print $2 }' counts)" -ge $n ]; do
+            echo "$1 $n: exit code $code"
+            if [ $code = 0 ]; then
+                says "^resumed *after step 40" || return 1
+                rm -rf run && cp -r before run
+            else
+                [ $code = 1 ] && diff -r run before || return 1
+            fi
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    for call in open read; do
+        rm -rf run && cp -r before run
+        check "$call of the newest checkpoint fails: exit code 1, and all is as it was" unread_checkpoint $call
+    done
+    rm -rf run && cp -r before run
     looks()
     {
         for n in 1 2 3 4 5 6; do
@@ -193,6 +217,12 @@ if command -v script >/dev/null; then
         "$(printf '\303\274\302\260\302?')"
     "$gs" predict moved "te${c1}xt, 1" --threads 1 >out
     check "in a file it is as it was" grep -q "^\"te${c1}xt, 1\"," out
+    check "a run with it in its name" train 0 $gpt --steps 1 --name "a${c1}b" --checkpoint named
+    check "its options" shows "'$gs' train --resume named --print-config" '^name = a?b$'
+    check "have no controls on a terminal" bare
+    check "in a file they are as they were" sh -c '"$1" train --resume named --print-config >conf &&
+        grep -qx "name = a$2b" conf' sh "$gs" "$c1"
+    rm -r named
 else
     skip "controls on a terminal" "there is no script"
 fi
@@ -347,6 +377,26 @@ print(json.loads(b.read(n))['__metadata__']['best_step'])")
     check "what is given up is not the best" given_up
 fi
 
+# A folder that cannot be looked at is not one of no run.
+if can_fault; then
+    mkdir -p begun && cp ck/job.conf begun
+    unexamined()
+    {
+        n=1
+        while fault --root "$tmp/begun" --counts counts --fail stat:$n:EIO -- \
+            "$gs" train --resume begun --dry-run >out 2>err; code=$?
+            [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
+            echo "stat $n: exit code $code"
+            cat out err
+            ! says "holds neither" && { [ $code = 0 ] || says "Input/output error"; } || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 2 ]
+    }
+    check "a folder that cannot be looked at" unexamined
+    rm -r begun
+fi
+
 # What cannot be examined is not taken for what is not there: another checkpoint would be used.
 if can_fault; then
     check "a run with a best checkpoint" train 0 $gpt --steps 6 --lr 0.02 --checkpoint best --keep 0
@@ -368,6 +418,42 @@ if can_fault; then
         [ $n -gt 2 ]
     }
     check "or none, with any stat and access failing" other
+fi
+
+# Data that cannot be looked at are not taken for another kind: a folder of images with a text in it.
+if can_fault && command -v python3 >/dev/null; then
+    python3 - <<'END'
+import os, struct, zlib
+def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+for name in "ab":
+    os.makedirs("set/" + name)
+    for i in range(3):
+        rows = zlib.compress((b"\0" + bytes([40 * i] * 8)) * 8)
+        open("set/%s/%d.png" % (name, i), "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
+            ">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+END
+    cp text set/README.txt
+    learn="--data set --batch 1 --steps 1 --no-save --threads 1 --precision fp32"
+    check "a folder of images" train 0 $learn
+    check "is one" says "^model *cnn"
+    another() # CALL ERRNO: whichever of them fails
+    {
+        n=1
+        while fault --root "$tmp/set" --counts counts --fail "$1:$n:$2" -- "$gs" train $learn >out 2>err; code=$?
+            [ "$(awk -v c="$1" '$1 == c { print $2 }' counts)" -ge $n ]; do
+            echo "$1 $n: exit code $code"
+            cat out err
+            [ $code = 0 ] || [ $2 != EINTR ] || return 1
+            [ $code != 0 ] || grep -q "^model *cnn" out || return 1
+            n=$((n + 1))
+        done
+        [ $n -gt 1 ]
+    }
+    for call in opendir readdir stat open read; do
+        check "and no text where $call fails" another $call EIO
+    done
+    check "signals do not matter to it" another opendir EINTR
+    rm -r set
 fi
 
 # A folder that cannot be listed may hold the checkpoints of another run.
@@ -409,7 +495,7 @@ fi
 
 # ---- reports ----
 
-check "a run to report" train 0 $gpt --steps 3 --log r.log
+check "a run to report" train 0 $gpt --steps 3 --log r.log --checkpoint r
 report() { exits 0 "$gs" report r.log --output "$1"; }
 echo old >page && chmod 640 page
 check "a report over a file" report page
@@ -458,6 +544,31 @@ if can_fault; then
 else
     skip "failing system calls" "this machine cannot trace"
 fi
+cp "$OLDPWD/tests/logs/megatron.log" "$OLDPWD/tests/logs/trainer_state.json" .
+check "weights for others" exits 0 "$gs" export r hf --quiet
+if can_fault; then
+    # A signal ends no open and no read, neither of logs of others nor of texts, settings and folders.
+    mkdir -p shards && printf '\210\330\064\001\001\000\000\000\041\000\000\000' >shards/train.bin &&
+        head -c 1078 /dev/zero >>shards/train.bin
+    signals() # COMMAND...
+    {
+        for call in open opendir read; do
+            n=1
+            while fault --root "$tmp" --counts counts --fail "$call:$n:EINTR" -- "$gs" "$@" >out 2>err </dev/null; code=$?
+                [ "$(awk -v c=$call '$1 == c { print $2 }' counts)" -ge $n ]; do
+                [ $code = 0 ] || { echo "$call $n of $*: exit code $code"; cat err; return 1; }
+                n=$((n + 1))
+            done
+            [ $code = 0 ] || return 1
+        done
+    }
+    check "signals and a log of another framework" signals report megatron.log --output page
+    check "and its JSON" signals report trainer_state.json --output page
+    check "signals and a text" signals predict r text --threads 1
+    check "signals and weights of others" signals train --init hf $gpt --steps 1 --no-save --quiet
+    check "signals and a folder" signals train $gpt --data shards --steps 1 --no-save --quiet \
+        --precision fp32
+fi
 interrupted()
 {
     rm -rf out.d && mkdir out.d
@@ -505,7 +616,10 @@ else
     check "no memory for eval" without eval spoken --threads 1
     check "no memory for --resume" without train --resume spoken --dry-run
     check "no memory for --init" without train --init spoken $gpt --dry-run
+    check "no memory for --init of weights for others" without train --init hf $gpt --dry-run
     check "no memory for advise" without advise spoken/best.safetensors
     check "no memory for report" without report r.log --output made
+    check "no memory for report of another framework's log" without report megatron.log --output made
+    check "no memory for report of its JSON" without report trainer_state.json --output made
 fi
 finish

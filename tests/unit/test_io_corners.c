@@ -509,10 +509,33 @@ static void test_a_large_file(void)
     empty_folder();
 }
 
+/* What was not for everybody stays so, under a link too. */
+static void test_permissions(void)
+{
+    static const mode_t modes[] = {0600, 0640, 0444, 0666};
+    struct stat st;
+    gsi_replace r;
+    gs_error error = {0};
+    for (size_t i = 0; i < GSI_COUNT(modes); i++)
+        for (int linked = 0; linked <= 1; linked++) {
+            write_text("old", "old");
+            CHECK(chmod(in_folder("old"), modes[i]) == 0);
+            CHECK(!linked || symlink(in_folder("old"), in_folder("link")) == 0);
+            const char *path = in_folder(linked ? "link" : "old");
+            CHECK(gsi_replace_begin(&r, path, &error) == GS_OK);
+            CHECK(stat(r.temporary, &st) == 0 && (st.st_mode & 07777) == modes[i]);
+            CHECK(gsi_replace_write(&r, "new", 3, &error) == GS_OK);
+            CHECK(gsi_replace_end(&r, &error) == GS_OK);
+            CHECK_MSG(stat(path, &st) == 0 && (st.st_mode & 07777) == modes[i], "%o, not %o",
+                      (unsigned)st.st_mode, (unsigned)modes[i]);
+            empty_folder();
+        }
+}
+
 TESTS({"every_cut", test_every_cut}, {"every_character", test_every_character},
       {"headers_that_lie", test_headers_that_lie}, {"traces_that_lie", test_traces_that_lie},
       {"types_that_lie", test_types_that_lie}, {"numbers_and_names", test_numbers_and_names},
       {"directories_that_lie", test_directories_that_lie},
       {"ends_of_members", test_ends_of_members}, {"transparent_palette", test_transparent_palette},
       {"fit", test_fit}, {"images_of_all_kinds", test_images_of_all_kinds}, {"paths", test_paths},
-      {"a_large_file", test_a_large_file})
+      {"a_large_file", test_a_large_file}, {"permissions", test_permissions})

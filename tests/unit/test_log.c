@@ -40,10 +40,15 @@ static const char *read_back(const char *path)
     return content;
 }
 
-static void write_text(const char *path, const char *text)
+static void write_bytes(const char *path, const char *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    CHECK(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    write_bytes(path, text, strlen(text));
 }
 
 static gs_logger *open_log(gs_logger_config config)
@@ -450,8 +455,13 @@ static void test_resume(void)
     char wide[2000]; /* a line longer than any of ours */
     memset(wide, 'x', sizeof wide);
     wide[sizeof wide - 1] = 0;
-    const char *const others[] = {"dear diary\n", "{\"name\": \"a\"}", "step,loss,other\n",
-                                  "step,loss,other", wide};
+    const char *const others[] = {"dear diary\n",
+                                  "{\"name\": \"a\"}",
+                                  "step,loss,other\n",
+                                  "step,loss,other",
+                                  wide,
+                                  "\ndear diary\n",
+                                  "{\n}\n"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         write_text(path_of(0, "notes.txt"), others[i]);
         config =
@@ -463,14 +473,29 @@ static void test_resume(void)
         CHECK(strcmp(read_back(paths[0]), others[i]) == 0);
     }
 
-    /* ours, cut in its first line */
-    write_text(path_of(0, "r.jsonl"), "{\"ev");
-    write_text(path_of(1, "r.csv"), "step,lo");
-    log = open_log((gs_logger_config){
-        .size = sizeof(gs_logger_config), .json = paths[0], .csv = paths[1], .resume = 1});
-    CHECK(gs_logger_fresh(log));
-    gs_logger_close(log);
-    CHECK(strncmp(read_back(paths[1]), "step,loss,scale,", 16) == 0);
+    /* nor those that begin with zeros */
+    static const char images[][8] = {"\0\0\0\1", "\0\0\0\n", "\0\n\0\n", "{\0\0\0\0\1"};
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        write_bytes(path_of(0, "image"), images[i], sizeof images[i]);
+        config =
+            (gs_logger_config){.size = sizeof(gs_logger_config), .json = paths[0], .resume = 1};
+        CHECK_MSG(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT, "%zu", i);
+        config = (gs_logger_config){.size = sizeof(gs_logger_config), .csv = paths[0], .resume = 1};
+        CHECK_MSG(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT, "%zu", i);
+        read_back(paths[0]);
+        CHECK(length == sizeof images[i] && memcmp(content, images[i], length) == 0);
+    }
+
+    /* ours, cut in its first line, with zeros for what did not come to the disk */
+    for (size_t zeros = 0; zeros <= 3; zeros += 3) {
+        write_bytes(path_of(0, "r.jsonl"), "{\"ev\0\0\0", 4 + zeros);
+        write_bytes(path_of(1, "r.csv"), "step,lo\0\0\0", 7 + zeros);
+        log = open_log((gs_logger_config){
+            .size = sizeof(gs_logger_config), .json = paths[0], .csv = paths[1], .resume = 1});
+        CHECK(gs_logger_fresh(log));
+        gs_logger_close(log);
+        CHECK(strncmp(read_back(paths[1]), "step,loss,scale,", 16) == 0);
+    }
 
     /* nor those that another run is writing */
     log = open_log(
@@ -520,6 +545,38 @@ static void test_resume(void)
     gs_logger_close(log);
 }
 
+/* A byte that is damaged costs its line, and not all that follow. */
+static void test_damaged(void)
+{
+    gs_logger_config config = {
+        .size = sizeof config, .json = path_of(0, "z.jsonl"), .csv = path_of(1, "z.csv")};
+    static char before[2][1 << 14];
+    size_t lengths[2];
+    gs_logger *log = open_log(config);
+    for (uint64_t n = 1; n <= 8; n++) {
+        const gs_log_step step = step_of(n);
+        gs_logger_step(log, &step, NULL);
+    }
+    gs_logger_close(log);
+    for (int i = 0; i < 2; i++) {
+        read_back(paths[i]);
+        memcpy(before[i], content, length);
+        before[i][length / 2] = 0;
+        lengths[i] = length;
+        memset(before[i] + length, 0, 100); /* what a power loss may leave of the next line */
+        write_bytes(paths[i], before[i], length + 100);
+    }
+    config.resume = 1;
+    config.step = 8;
+    gs_logger_close(open_log(config));
+    for (int i = 0; i < 2; i++) {
+        read_back(paths[i]);
+        CHECK_MSG(length >= lengths[i] && memcmp(content, before[i], lengths[i]) == 0,
+                  "%s: %zu bytes of %zu", paths[i], length, lengths[i]);
+        CHECK(i == 0 ? content[lengths[i]] == '{' : length == lengths[i]);
+    }
+}
+
 /* ---- disks ---- */
 
 static void test_full(void)
@@ -562,11 +619,11 @@ static void test_full(void)
 static void test_memory(void)
 {
     const gs_log_step step = step_of(1);
-    const gs_logger_config config = {.size = sizeof config,
-                                     .json = path_of(0, "m.jsonl"),
-                                     .csv = path_of(1, "m.csv"),
-                                     .tensorboard = path_of(2, "m")};
-    for (size_t k = 1; k < 100; k++) {
+    gs_logger_config config = {.size = sizeof config,
+                               .json = path_of(0, "m.jsonl"),
+                               .csv = path_of(1, "m.csv"),
+                               .tensorboard = path_of(2, "m")};
+    for (size_t k = 1; k < 200; k++) {
         books b = {.fail_at = k};
         const gs_alloc hook = books_hook(&b);
         gs_logger *log;
@@ -578,10 +635,15 @@ static void test_memory(void)
         CHECK(!b.wrong && b.blocks == 0);
         if (calls < k) {
             CHECK(status == GS_OK && k > 1);
-            break;
+            if (config.resume)
+                break;
+            config.resume = 1; /* the same with files that are there */
+            k = 0;
+            continue;
         }
         CHECK(status == GS_ENOMEM);
     }
+    config.resume = 0;
     books b = {0}; /* steady: no line asks for more */
     const gs_alloc hook = books_hook(&b);
     gs_logger *log;
@@ -767,5 +829,6 @@ static void test_clean_up(void)
 TESTS({"begin", test_begin}, {"steps", test_steps}, {"locale", test_locale}, {"row", test_row},
       {"events", test_events}, {"refused_lines", test_refused_lines},
       {"foreign_lines", test_foreign_lines}, {"reader_memory", test_reader_memory},
-      {"document", test_document}, {"resume", test_resume}, {"full", test_full},
-      {"memory", test_memory}, {"tensorboard", test_tensorboard}, {"clean_up", test_clean_up})
+      {"document", test_document}, {"resume", test_resume}, {"damaged", test_damaged},
+      {"full", test_full}, {"memory", test_memory}, {"tensorboard", test_tensorboard},
+      {"clean_up", test_clean_up})
