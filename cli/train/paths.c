@@ -89,6 +89,19 @@ static bool is_run_folder(const char *folder)
     return m > 0 && n == m && memcmp(folder, run_folder, n) == 0;
 }
 
+/* Its own: checkpoints, and the options that it began with. */
+static bool is_of_run(const char *path)
+{
+    struct stat x, y;
+    char folder[PATH];
+    const char *name = name_in(path), *end = strrchr(name, '.');
+    if (!run_folder || !parent_of(folder, path) ||
+        (!is_run_folder(folder) && (stat(folder, &x) != 0 || stat(run_folder, &y) != 0 ||
+                                    x.st_dev != y.st_dev || x.st_ino != y.st_ino)))
+        return false;
+    return strcmp(name, "job.conf") == 0 || (end && strcmp(end, ".safetensors") == 0);
+}
+
 int train_check_file(const char *path)
 {
     struct stat about;
@@ -144,6 +157,9 @@ int train_check_paths(const train_options *o)
         if (strcmp(all[i].path, "-") == 0) /* standard output has the summary */
             return cli_fail("--%s - is no name of a file or folder here: write ./- if it is meant",
                             all[i].option);
+        if (all[i].check == train_check_file && is_of_run(all[i].path))
+            return cli_fail("--%s %.120s is a file of the run itself: name another one",
+                            all[i].option, all[i].path);
         const int why = all[i].check(all[i].path);
         if (why != 0)
             return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,

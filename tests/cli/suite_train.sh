@@ -193,6 +193,8 @@ check "what to do" refuses \
 check "one file for two" refuses "--log and --csv are the same file" $mlp --log "$tmp/x" --csv "$tmp/x"
 check "one file, two names" refuses "--log and --csv are the same file" $mlp --log "$tmp/./x" --csv "$tmp/x"
 check "a report over a table" refuses "--report and --csv are the same file" $mlp --csv "$tmp/x" --report "$tmp//x"
+check "a report over the run's options" refuses "--report run/job.conf is a file of the run itself: name another one" $mlp --checkpoint "$tmp/run" --report "$tmp/run/job.conf"
+check "a table among the checkpoints" refuses "--csv run//best.safetensors is a file of the run itself: name another one" $mlp --checkpoint "$tmp/run" --csv "$tmp/run//best.safetensors"
 check "a log over the data" refuses "--log and --data are the same file" $mlp --log "$images"
 check "which stay" test "$(wc -c <"$images")" -eq 25616
 check "a checkpoint without UTF-8" refuses \

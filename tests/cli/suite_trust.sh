@@ -182,6 +182,14 @@ if command -v python3 >/dev/null; then
     }
     check "a job.conf that is a link" linked_config
     rm -f home/file
+    over_own() # FILE of the run: the report does not become it
+    {
+        forge evil "checkpoint = run" "report = run/$1" && cp -r evil evil.old &&
+            train 2 --resume --checkpoint evil --steps 8 && says "report evil/$1 is a file of the run itself" &&
+            diff -r evil evil.old && rm -r evil.old
+    }
+    check "a report over a checkpoint" over_own step-00000004.safetensors
+    check "a report over the options" over_own ./job.conf
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
