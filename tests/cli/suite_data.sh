@@ -104,6 +104,8 @@ cut -d, -f1 "$tmp/rows.csv" >"$tmp/one.csv"
 printf 'a,price\n1,2.5\n2,3\n' >"$tmp/values.csv"
 check "values that are no classes" says 2 "--data: values.csv: column 2 has values such as 2.5, and classes are learnt: whole \
 numbers or words" train --data "$tmp/values.csv"
+awk 'BEGIN { print "a,label"; for (i = 0; i < 200000; i++) printf "%d,word%d\n", i % 7, i * 7919 % 1000003 }' >"$tmp/words.csv"
+check "a class for every row" sh -c "timeout 60 '$gs' train --data '$tmp/words.csv' --dry-run | grep -q ' classes=200000,'"
 printf 'a,label\n1,9999999\n2,3\n' >"$tmp/ids.csv"
 check "numbers that are no classes" says 2 "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
 check "predict, images for a model of rows" says 2 "kinds: has images, and the model was trained on rows of numbers" \
