@@ -283,7 +283,7 @@ static int by_text(const void *a, const void *b)
 int32_t gsi_data_class(const gs_data *data, const char *name)
 {
     const gs_data_info *info = &data->info;
-    const char *const *labels = info->labels, *const *at;
+    const char *const *labels = info->labels, *const * at;
     if (data->sorted) {
         at = bsearch(&name, labels, info->classes, sizeof *labels, by_text);
         return at ? (int32_t)(at - labels) : -1;

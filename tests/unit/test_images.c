@@ -471,7 +471,8 @@ static void test_csv(void)
     }
     /* what is missing in the first line makes it no titles */
     static const char *const missing[] = {"1,,0\n2,3,1\n", "1,?,0\n2,3,1\n", "1,NA,0\n2,3,1\n"};
-    static const char *const said[] = {"c.csv:1: field 2 is empty", "c.csv:1: field 2 is no number: ?",
+    static const char *const said[] = {"c.csv:1: field 2 is empty",
+                                       "c.csv:1: field 2 is no number: ?",
                                        "c.csv:1: field 2 is no number: NA"};
     for (size_t i = 0; i < GSI_COUNT(missing); i++) {
         write_text("c.csv", missing[i]);
