@@ -311,7 +311,7 @@ static void test_tables(void)
         {"1\n2\n", GS_EFORMAT, "has one column, and 2 are needed"},
         {"1,2,0\n1\n", GS_EFORMAT, "has 1 field, and the first line 3"},
         {"1,2,\n", GS_EFORMAT, "field 3, the class, is empty"},
-        {"1,,0\n", GS_EFORMAT, "no row"}, /* the first line has words: titles */
+        {"1,,0\n", GS_EFORMAT, "field 2 is empty, and must be a number"}, /* no titles */
         {"1,2,0\n1,,0\n", GS_EFORMAT, "field 2 is empty, and must be a number"},
         {"1,2,0\n1,4x,0\n", GS_EFORMAT, "field 2 is no number: 4x"},
         {"1,2,0.5\n1,2,1.5\n", GS_EFORMAT, "column 3 has values such as 1.5"},
