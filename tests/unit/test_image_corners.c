@@ -555,6 +555,12 @@ static void test_cifar(void)
         CHECK((i < 3) == (status != GS_OK || gs_data_get_info(data)->task == GS_TASK_TOKENS));
         gs_data_close(data);
     }
+    /* less than an image in all: the file is named */
+    make_folder("c");
+    write_file("c/data_batch_1.bin", records, 3073);
+    write_file("c/test_batch.bin", records, 3000);
+    refused((gs_data_config){.name = in_folder("c")}, GS_EFORMAT,
+            "c/test_batch.bin: has 3000 bytes, and images of CIFAR have 3073 each");
     /* names: too few, with gaps, and no text: numbers then */
     static const char *const names[] = {"a\nb\n", "a\n\n\nb\n", "a\x01\n"};
     for (size_t i = 0; i < GSI_COUNT(names); i++) {
