@@ -53,6 +53,12 @@ check "resumed at step 10" "$gs" train --resume --checkpoint "$tmp/b" --log "$tm
 resumed() { losses "$tmp/a.jsonl" | tail -14 >"$tmp/whole" && losses "$tmp/c.jsonl" | tail -14 | diff "$tmp/whole" -; }
 check "the same losses as the run that was not stopped" resumed
 check "14 of them" test "$(losses "$tmp/c.jsonl" | wc -l)" = 14
+cp -r "$tmp/kinds" "$tmp/named"
+check "a run on a folder" "$gs" train --model cnn --filters 4 --data "$tmp/named" $small --steps 2 --checkpoint "$tmp/named-run"
+mv "$tmp/named/disc" "$tmp/named/dot"
+check "resumed on classes of other names" says 2 \
+    "named-run/step-00000002.safetensors: its class 0 is disc, and that of named is dot: begin a new run for that" \
+    train --resume --checkpoint "$tmp/named-run" --steps 3 --quiet
 varied()
 {
     "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --no-save --log "$tmp/d.jsonl" &&
