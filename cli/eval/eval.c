@@ -337,6 +337,8 @@ int cmd_eval(int argc, char **argv)
         return code;
     if (!train_check_ranges(o.use.ranges))
         return CLI_BAD;
+    if (o.labels && !o.data)
+        return cli_fail("--labels is of --data");
     const bool asked = o.use.ranges || o.calibrate != CLI_AUTO;
     if (asked && !o.use.int8)
         return cli_fail("--%s is of --int8", o.use.ranges ? "ranges" : "calibrate");

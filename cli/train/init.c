@@ -59,9 +59,17 @@ static int of_config(const char *path, const json_t *root, const train_options *
     const char *type = json_string_value(either(rope, "rope_type", "type")),
                *unit = json_string_value(act);
     const char *line = json_string_value(json_object_get(root, "model")); /* of our own export */
+    const char *model = json_string_value(json_object_get(root, "model_type"));
     const double eps = number(either(root, "rms_norm_eps", "layer_norm_epsilon"));
     if (line)
         return of_line(path, line, o);
+    if (model && strcmp(model, "gpt2") != 0 && strcmp(model, "llama") != 0)
+        return cli_fail("--init: %.120s: its model is %.40s, which is not computed", path, model);
+    if (json_is_true(json_object_get(root, "scale_attn_by_inverse_layer_idx")))
+        return cli_fail("--init: %.120s: its scores are scaled by layers, which is not computed",
+                        path);
+    if (json_is_false(json_object_get(root, "scale_attn_weights")))
+        return cli_fail("--init: %.120s: its scores are not scaled, which is not computed", path);
     if (type && strcmp(type, "default") != 0)
         return cli_fail("--init: %.120s: its rotary positions are scaled (%.40s), which is not "
                         "computed",
@@ -69,8 +77,9 @@ static int of_config(const char *path, const json_t *root, const train_options *
     if (!isnan(eps) && eps != 1e-5)
         return cli_fail("--init: %.120s: its norms add %g before the root, and 1e-05 is computed",
                         path, eps);
-    if (unit && strcmp(unit, "silu") != 0 && strcmp(unit, "gelu_new") != 0 &&
-        strcmp(unit, "gelu_pytorch_tanh") != 0)
+    if (unit && (train_is_llama(o)
+                     ? strcmp(unit, "silu") != 0
+                     : strcmp(unit, "gelu_new") != 0 && strcmp(unit, "gelu_pytorch_tanh") != 0))
         return cli_fail("--init: %.120s: its activation is %.40s, which is not computed", path,
                         unit);
     return compare(path, number(either(root, "num_attention_heads", "n_head")),

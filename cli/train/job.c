@@ -158,7 +158,8 @@ static int load(train_job *j, char *checkpoint, size_t room)
                         "--epochs)",
                         checkpoint, (unsigned long long)j->about.step,
                         (unsigned long long)j->o.steps);
-    return check_scaler(j, &scaler, checkpoint);
+    const int code = train_resume_labels(checkpoint, j->info);
+    return code == CLI_GO ? check_scaler(j, &scaler, checkpoint) : code;
 }
 
 /* Ranks of one machine share its CPUs, and a quota. A rank that is bound to some CPUs has those. */

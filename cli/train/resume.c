@@ -11,6 +11,8 @@
  * output counts only if it lies in the folder of the run, wherever that is (doc/security.md). */
 #include "cli/train/train.h"
 
+#include "gradscale/io.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +190,47 @@ int train_resume_refuse(const char *given, const char *checkpoint, const char *h
 {
     return cli_fail("%.100s does not go with %.120s, which has %.100s: begin a new run for that",
                     given, checkpoint, has);
+}
+
+/* Names of classes, where both know them: under others the numbers mean something else. */
+static int compare_labels(const char *checkpoint, const gs_data_info *was, const gs_data_info *is)
+{
+    for (size_t c = 0; was->labels && is->labels && c < is->classes && c < was->classes; c++)
+        if (strcmp(was->labels[c], is->labels[c]) != 0)
+            return cli_fail("%.120s: its class %zu is %.60s, and that of %.100s is %.60s: begin a "
+                            "new run for that",
+                            checkpoint, c, was->labels[c], is->name, is->labels[c]);
+    return CLI_GO;
+}
+
+static gs_status read_info(gs_data_info **out, const char *checkpoint, gs_error *error)
+{
+    gs_source *file = NULL;
+    *out = NULL;
+    gs_status status = gs_source_open(&file, checkpoint, NULL, error);
+    const char *about = status == GS_OK ? gs_source_metadata(file, "data") : NULL;
+    if (about && *about)
+        status = gs_data_info_read(out, about, NULL, error);
+    gs_source_close(file);
+    return status;
+}
+
+/* The file may have gone since it was loaded: a newer one of the run has the same names. */
+int train_resume_labels(const char *checkpoint, const gs_data_info *is)
+{
+    char path[4096];
+    gs_data_info *was;
+    gs_error error = {0};
+    snprintf(path, sizeof path, "%s", checkpoint);
+    gs_status status = read_info(&was, path, &error);
+    for (int i = 0; status != GS_OK && i < TRAIN_TRIES && train_resume_again(path, sizeof path);
+         i++)
+        status = read_info(&was, path, &error);
+    const int code = status != GS_OK ? cli_fail_status(status, &error)
+                     : was           ? compare_labels(checkpoint, was, is)
+                                     : CLI_GO;
+    gs_data_info_free(was);
+    return code;
 }
 
 /* ---- each option, then and now ---- */

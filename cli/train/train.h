@@ -107,6 +107,8 @@ bool train_config_path(char *path, size_t room, const char *folder);
 /* Refuses those given since that the checkpoint's state does not go with. */
 int train_resume_check(const char *checkpoint);
 int train_resume_refuse(const char *given, const char *checkpoint, const char *has);
+/* Refuses data whose classes have other names than those that the checkpoint was trained on. */
+int train_resume_labels(const char *checkpoint, const gs_data_info *is);
 /* "lr 0.01 (was 0.02)": those that change what is computed from here on, once resolved. */
 void train_resume_changes(char *text, size_t size);
 

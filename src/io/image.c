@@ -16,6 +16,7 @@
 #include <png.h>
 
 enum { MOST_BYTES = 1 << 28, DEFLATE = 1032 }; /* bytes that deflate makes of one, at most */
+enum { MOST_SCANS = 100 }; /* of a JPEG: each costs a pass over the image, and few bytes */
 
 typedef struct bytes {
     uint8_t *data;
@@ -139,6 +140,9 @@ static void png_transform(png_structp png, png_infop info, decoder *d)
 
 static void decode_png(decoder *d, png_structp png, png_infop info)
 {
+    /* unpacked and kept they take a thousand times their bytes, and show nothing */
+    static const png_byte unread[] = "tEXt\0zTXt\0iTXt\0sPLT";
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, unread, sizeof unread / 5);
     png_set_read_fn(png, &d->in, png_read);
     png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* check_size says it better */
     png_set_chunk_malloc_max(png, 1 << 24);
@@ -210,6 +214,20 @@ static void jpeg_warned(j_common_ptr jpeg, int level)
         jpeg_failed(jpeg);
 }
 
+typedef struct jpeg_watch {
+    struct jpeg_progress_mgr base;
+    decoder *d;
+} jpeg_watch;
+
+static void jpeg_watched(j_common_ptr jpeg)
+{
+    decoder *d = ((jpeg_watch *)jpeg->progress)->d;
+    if (((j_decompress_ptr)jpeg)->input_scan_number <= MOST_SCANS)
+        return;
+    snprintf(d->message, sizeof d->message, "it has more than %d scans", MOST_SCANS);
+    longjmp(d->failed, 1);
+}
+
 /* A row of CMYK to RGB or grey, as Pillow does it; Adobe's files hold 255 less the ink. */
 static void print_colors(uint8_t *to, const uint8_t *inks, size_t width, size_t channels,
                          bool adobe)
@@ -228,10 +246,11 @@ static void print_colors(uint8_t *to, const uint8_t *inks, size_t width, size_t 
     }
 }
 
-static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg)
+static void decode_jpeg(decoder *d, struct jpeg_decompress_struct *jpeg, jpeg_watch *watch)
 {
     gsi_image8 *out = d->out;
     jpeg_create_decompress(jpeg);
+    jpeg->progress = &watch->base;
     jpeg->mem->max_memory_to_use = 1 << 28;
     jpeg_mem_src(jpeg, d->in.data, (unsigned long)d->in.n);
     jpeg_read_header(jpeg, TRUE);
@@ -273,12 +292,13 @@ static void run_jpeg(decoder *d)
 {
     struct jpeg_decompress_struct jpeg;
     jpeg_errors errors = {.d = d};
+    jpeg_watch watch = {.base.progress_monitor = jpeg_watched, .d = d};
     memset(&jpeg, 0, sizeof jpeg);
     jpeg.err = jpeg_std_error(&errors.base);
     errors.base.error_exit = jpeg_failed;
     errors.base.emit_message = jpeg_warned;
     if (setjmp(d->failed) == 0)
-        decode_jpeg(d, &jpeg);
+        decode_jpeg(d, &jpeg, &watch);
     else
         d->status = damaged(d);
     jpeg_destroy_decompress(&jpeg);

@@ -41,6 +41,7 @@ struct gs_data {
     const gsi_kind *kind;
     void *state;
     gs_data_info info;
+    bool sorted; /* info.labels are, and each is there once */
     char name[100];
 };
 

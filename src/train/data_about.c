@@ -274,17 +274,32 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error)
 
 /* ---- names of classes ---- */
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Most sets have them sorted; CIFAR's few have an order of their own. */
 int32_t gsi_data_class(const gs_data *data, const char *name)
 {
-    for (size_t c = 0; c < data->info.classes; c++)
-        if (strcmp(data->info.labels[c], name) == 0)
+    const gs_data_info *info = &data->info;
+    const char *const *labels = info->labels, *const * at;
+    if (data->sorted) {
+        at = bsearch(&name, labels, info->classes, sizeof *labels, by_text);
+        return at ? (int32_t)(at - labels) : -1;
+    }
+    for (size_t c = 0; c < info->classes; c++)
+        if (strcmp(labels[c], name) == 0)
             return (int32_t)c;
     return -1;
 }
 
-static int by_text(const void *a, const void *b)
+static bool are_sorted(const char *const *labels, size_t n)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(labels[i - 1], labels[i]) >= 0)
+            return false;
+    return true;
 }
 
 gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error *error)
@@ -298,6 +313,7 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
     if (like && like->labels) {
         data->info.labels = like->labels;
         data->info.classes = like->classes;
+        data->sorted = are_sorted(like->labels, like->classes);
         for (size_t i = 0; i < classes; i++)
             if (gsi_data_class(data, names[i]) < 0)
                 return gsi_fail(error, GS_ENAME, "%s: its class %.60s is none of the model's",
@@ -320,5 +336,6 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
     }
     data->info.labels = labels;
     data->info.classes = classes;
+    data->sorted = true;
     return labels ? GS_OK : gsi_fail(error, GS_ENOMEM, "%s: no memory for its classes", data->name);
 }

@@ -80,7 +80,7 @@ static gs_status read_split(gs_data *data, gs_split split, const family *f, cons
                             gs_error *error)
 {
     gsi_images *m = data->state;
-    char name[32], paths[BATCHES][GSI_PATH];
+    char name[32], paths[BATCHES][GSI_PATH], shown[GSI_SHOWN_PATH];
     size_t files = 0, n = 0;
     uint64_t bytes = 0, sizes[BATCHES];
     for (int i = 1; i <= BATCHES; i++) {
@@ -94,6 +94,10 @@ static gs_status read_split(gs_data *data, gs_split split, const family *f, cons
             break;
     }
     const size_t images = (size_t)(bytes / (PIXELS + f->labels));
+    if (images == 0)
+        return gsi_fail(error, GS_EFORMAT, "%s: has %llu bytes, and images of CIFAR have %zu each",
+                        gsi_show_path(shown, paths[0]), (unsigned long long)bytes,
+                        PIXELS + f->labels);
     gs_status status =
         gsi_idx_new(&m->x[split], folder, "u1", 4, (const size_t[]){images, SIDE, SIDE, CHANNELS},
                     &data->heap, error);

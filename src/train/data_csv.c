@@ -88,21 +88,30 @@ static bool is_number(double *out, const char *text)
     return end != text && *end == 0;
 }
 
-/* The first line: titles, if a field of it that is not the last is no number, as one that names the
- * column of classes is. */
+/* A field of a first line that makes it titles. Where a value is missing, it does not. */
+static bool is_title(const char *text)
+{
+    double x;
+    return *text && !is_number(&x, text) && strcmp(text, "?") != 0 && strcmp(text, "NA") != 0;
+}
+
+/* The first line: titles, if a field of it that is not the last is a word, or one names the column
+ * of classes: pandas numbers the others. */
 static bool take_titles(table *t)
 {
-    static const char *const names[] = {"label", "class", "target", "y", "Label", "Class"};
+    static const char *const names[] = {"label", "class", "target", "y",
+                                        "Label", "Class", "Target", "Y"};
     bool titles = false;
-    double x;
     const size_t last = t->n == t->alone ? t->n : t->n - 1;
     t->columns = t->n;
     t->label = last;
     for (size_t i = 0; i < t->n; i++) {
-        titles |= i < last && !is_number(&x, t->fields[i]);
+        titles |= i < last && is_title(t->fields[i]);
         for (size_t k = 0; k < GSI_COUNT(names); k++)
-            if (strcmp(t->fields[i], names[k]) == 0)
+            if (strcmp(t->fields[i], names[k]) == 0) {
                 t->label = i;
+                titles = true;
+            }
     }
     return titles;
 }

@@ -81,14 +81,19 @@ static void layout_in(float *out, const float *in, const gsi_weights_file *f, si
 
 /* ---- a file ---- */
 
-static size_t find(const gsi_weights_file *f, const char *name)
+/* What files may leave out at the beginning of a name. */
+static size_t prefix_of(const char *name)
 {
     static const char *const prefixes[] = {"transformer.", "model."};
-    const size_t n = gs_source_count(f->source);
-    size_t skip = 0;
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            skip = strlen(prefixes[i]);
+            return strlen(prefixes[i]);
+    return 0;
+}
+
+static size_t find(const gsi_weights_file *f, const char *name)
+{
+    const size_t n = gs_source_count(f->source), skip = prefix_of(name);
     for (int bare = 0; bare <= (skip > 0); bare++)
         for (size_t i = 0; i < n; i++)
             if (strcmp(gs_source_entry(f->source, i)->name, bare ? name + skip : name) == 0)
@@ -278,15 +283,63 @@ static gs_status check_head(const gsi_weights_file *f, size_t i, gs_error *error
     return status;
 }
 
+/* Does a weight of the file lie among the blocks that a weight of the model is of? "h.0.a.weight"
+ * does for "transformer.h.7.b.weight". */
+static bool is_beside(const char *name, const char *of)
+{
+    static const char digits[] = "0123456789";
+    const size_t skip = prefix_of(of);
+    for (int bare = 0; bare <= (skip > 0); bare++, of += skip) {
+        const size_t n = strcspn(of, digits);
+        if (n > 0 && of[n] && strncmp(name, of, n) == 0 && name[n] && strchr(digits, name[n]))
+            return true;
+    }
+    return false;
+}
+
+static bool is_of_model(const gs_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const char *own = m->entries[i].name;
+        if (strcmp(own, name) == 0 || strcmp(own + prefix_of(own), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Weights inside of blocks that the model's do not have, such as a gate or one more norm: without
+ * them the others mean something else. Buffers are not called so. */
+static gs_status check_blocks(const gsi_weights_file *f, gs_error *error)
+{
+    const gs_model *m = f->model;
+    char shown[GSI_SHOWN];
+    for (size_t k = 0; k < gs_source_count(f->source); k++) {
+        const char *name = gs_source_entry(f->source, k)->name;
+        const size_t n = strlen(name), end = strlen(".weight");
+        bool beside = false;
+        if (n < end || strcmp(name + n - end, ".weight") != 0)
+            continue;
+        for (size_t i = 0; !beside && i < m->n; i++)
+            beside = is_beside(name, m->entries[i].name);
+        if (beside && !is_of_model(m, name))
+            return gsi_bad_file(f->source, error, GS_ENAME,
+                                "has a tensor %s, which the model does not have",
+                                gsi_show(shown, name, n));
+    }
+    return GS_OK;
+}
+
 gs_status gsi_weights_check_rest(const gsi_weights_file *f, gs_error *error)
 {
     gs_status status = GS_OK;
     for (size_t i = 0; status == GS_OK && i < f->model->n; i++) {
         const char *name = f->model->entries[i].name;
         status = check_neighbours(f, name, error);
+        if (status == GS_OK && strcmp(name, "transformer.wte.weight") == 0)
+            status = check_absent(f, "transformer.wpe.weight", error); /* rotary has none */
         if (status == GS_OK && (strcmp(name, "transformer.wte.weight") == 0 ||
                                 strcmp(name, "model.embed_tokens.weight") == 0))
             status = check_head(f, i, error);
     }
-    return status;
+    return status == GS_OK ? check_blocks(f, error) : status;
 }

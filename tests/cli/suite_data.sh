@@ -53,6 +53,12 @@ check "resumed at step 10" "$gs" train --resume --checkpoint "$tmp/b" --log "$tm
 resumed() { losses "$tmp/a.jsonl" | tail -14 >"$tmp/whole" && losses "$tmp/c.jsonl" | tail -14 | diff "$tmp/whole" -; }
 check "the same losses as the run that was not stopped" resumed
 check "14 of them" test "$(losses "$tmp/c.jsonl" | wc -l)" = 14
+cp -r "$tmp/kinds" "$tmp/named"
+check "a run on a folder" "$gs" train --model cnn --filters 4 --data "$tmp/named" $small --steps 2 --checkpoint "$tmp/named-run"
+mv "$tmp/named/disc" "$tmp/named/dot"
+check "resumed on classes of other names" says 2 \
+    "named-run/step-00000002.safetensors: its class 0 is disc, and that of named is dot: begin a new run for that" \
+    train --resume --checkpoint "$tmp/named-run" --steps 3 --quiet
 varied()
 {
     "$gs" train --model cnn --filters 4 --data "$tmp/kinds" $small --steps 24 --no-save --log "$tmp/d.jsonl" &&
@@ -104,6 +110,8 @@ cut -d, -f1 "$tmp/rows.csv" >"$tmp/one.csv"
 printf 'a,price\n1,2.5\n2,3\n' >"$tmp/values.csv"
 check "values that are no classes" says 2 "--data: values.csv: column 2 has values such as 2.5, and classes are learnt: whole \
 numbers or words" train --data "$tmp/values.csv"
+awk 'BEGIN { print "a,label"; for (i = 0; i < 200000; i++) printf "%d,word%d\n", i % 7, i * 7919 % 1000003 }' >"$tmp/words.csv"
+check "a class for every row" sh -c "timeout 60 '$gs' train --data '$tmp/words.csv' --dry-run | grep -q ' classes=200000,'"
 printf 'a,label\n1,9999999\n2,3\n' >"$tmp/ids.csv"
 check "numbers that are no classes" says 2 "--data: ids.csv: has a class 9999999, and 2 items" train --data "$tmp/ids.csv"
 check "predict, images for a model of rows" says 2 "kinds: has images, and the model was trained on rows of numbers" \

@@ -66,6 +66,7 @@ check "eval of images of another size" says 2 \
     eval "$tmp/cnn" --data "$tmp/tall-images-idx3-ubyte"
 check "eval of tokens by a model of images" says 2 \
     "--data: text: has tokens, and the model was trained on classes" eval "$tmp/cnn" --data "$tmp/text"
+check "eval, labels of no data" says 2 "--labels is of --data" eval "$tmp/cnn" --labels "$tmp/text"
 check "eval of no checkpoint" says 2 "text: is not a .npy, .npz or .safetensors file" eval "$tmp/text"
 
 # ---- predict ----
@@ -194,6 +195,22 @@ check "--init of biases" says 2 \
 check "--init of a head of its own" says 2 \
     "llama-out/model.safetensors: its tensor lm_head.weight is not model.embed_tokens.weight, and the model's head \
 is tied to that" train $llama --head tied --context 64 --data "$tmp/text" $small --init "$tmp/llama-out"
+# parts that a gpt may be without: what is in the file and not in the model is not left out in silence
+parts="--model gpt --layers 1 --width 16 --heads 2 --context 16 --mlp-width 64 --data $tmp/text $small"
+for part in --mlp=swiglu --positions=learned; do
+    check "train a gpt with $part" "$gs" train $parts --steps 1 ${part%=*} ${part#*=} --checkpoint "$tmp/with-${part#*=}"
+    run export "$tmp/with-${part#*=}" "$tmp/with-${part#*=}-out"
+done
+for from in with-swiglu/step-00000001 with-swiglu-out/model; do
+    check "--init of a gate, $from" says 2 \
+        "$from.safetensors: has a tensor transformer.h.0.mlp.c_gate.weight, which the model does not have" \
+        train $parts --init "$tmp/$from.safetensors"
+done
+for from in with-learned/step-00000001 with-learned-out/model; do
+    check "--init of positions, $from" says 2 \
+        "$from.safetensors: has a tensor transformer.wpe.weight, which the model does not have" \
+        train $parts --positions rotary --init "$tmp/$from.safetensors"
+done
 # what no shape tells, a checkpoint and a config.json do; a file of weights alone does not
 gpt="--model gpt --layers 2 --width 32 --context 64 --data $tmp/text --steps 1 --no-save $small"
 check "--init of other heads" says 2 "--init: gpt/best.safetensors: its model has 2 heads, and --heads is 4" \
@@ -224,6 +241,13 @@ check "scaled ones" says_config llama '"rope_theta": 10000' '"rope_scaling": {"r
     "its rotary positions are scaled (llama3), which is not computed"
 check "another epsilon" says_config gpt '1e-0*5' '1e-6' "its norms add 1e-06 before the root, and 1e-05 is computed"
 check "another activation" says_config gpt gelu_new gelu "its activation is gelu, which is not computed"
+check "that of another gpt" says_config gpt gelu_new silu "its activation is silu, which is not computed"
+check "scores by layers" says_config gpt '"n_head"' '"scale_attn_by_inverse_layer_idx": true, "n_head"' \
+    "its scores are scaled by layers, which is not computed"
+check "scores that are not scaled" says_config gpt '"n_head"' '"scale_attn_weights": false, "n_head"' \
+    "its scores are not scaled, which is not computed"
+check "another model with Llama's names" says_config llama '"llama"' '"gemma"' \
+    "its model is gemma, which is not computed"
 check "no JSON" says_config gpt '"n_head"' 'n_head' "is no JSON: string or '}' expected near 'n'"
 cp -r "$tmp/gpt-out" "$tmp/large"
 truncate -s 1100000 "$tmp/large/config.json"

@@ -311,7 +311,7 @@ static void test_tables(void)
         {"1\n2\n", GS_EFORMAT, "has one column, and 2 are needed"},
         {"1,2,0\n1\n", GS_EFORMAT, "has 1 field, and the first line 3"},
         {"1,2,\n", GS_EFORMAT, "field 3, the class, is empty"},
-        {"1,,0\n", GS_EFORMAT, "no row"}, /* the first line has words: titles */
+        {"1,,0\n", GS_EFORMAT, "field 2 is empty, and must be a number"}, /* no titles */
         {"1,2,0\n1,,0\n", GS_EFORMAT, "field 2 is empty, and must be a number"},
         {"1,2,0\n1,4x,0\n", GS_EFORMAT, "field 2 is no number: 4x"},
         {"1,2,0.5\n1,2,1.5\n", GS_EFORMAT, "column 3 has values such as 1.5"},
@@ -555,6 +555,12 @@ static void test_cifar(void)
         CHECK((i < 3) == (status != GS_OK || gs_data_get_info(data)->task == GS_TASK_TOKENS));
         gs_data_close(data);
     }
+    /* less than an image in all: the file is named */
+    make_folder("c");
+    write_file("c/data_batch_1.bin", records, 3073);
+    write_file("c/test_batch.bin", records, 3000);
+    refused((gs_data_config){.name = in_folder("c")}, GS_EFORMAT,
+            "c/test_batch.bin: has 3000 bytes, and images of CIFAR have 3073 each");
     /* names: too few, with gaps, and no text: numbers then */
     static const char *const names[] = {"a\nb\n", "a\n\n\nb\n", "a\x01\n"};
     for (size_t i = 0; i < GSI_COUNT(names); i++) {

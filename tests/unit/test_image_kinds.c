@@ -2,6 +2,7 @@
  * file says of itself is believed where it can be shown, and refused by name where it cannot. */
 #include "data_files.h"
 #include "image_files.h"
+#include "memory.h"
 
 #include "io/image.h"
 
@@ -70,6 +71,94 @@ static void test_no_room(void)
     content[at + 11] = 0x11; /* no component is subsampled */
     write_file("room.jpg", content, sizeof content);
     refuses("room.jpg", false, GS_ENOMEM, "there is no memory to decode it");
+    empty_folder();
+}
+
+/* ---- small files that ask for much ---- */
+
+/* A text of a chunk is a thousand times as long as its bytes in the file, and there may be many. */
+static void test_texts(void)
+{
+    enum { LENGTH = 1 << 20, TEXTS = 40 };
+    static char text[LENGTH + 1];
+    uint8_t row[3] = {0};
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    png_text part = {.compression = PNG_TEXT_COMPRESSION_zTXt, .key = "k", .text = text};
+    FILE *f = fopen(in_folder("texts.png"), "wb");
+    memset(text, 'a', LENGTH);
+    if (!f)
+        abort();
+    png_init_io(png, f);
+    png_set_IHDR(png, info, 1, 1, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    for (int i = 0; i < TEXTS; i++) {
+        part.compression = i % 2 ? PNG_ITXT_COMPRESSION_zTXt : PNG_TEXT_COMPRESSION_zTXt;
+        png_set_text(png, info, &part, 1);
+    }
+    png_write_info(png, info);
+    png_write_row(png, row);
+    png_write_end(png, NULL);
+    png_destroy_write_struct(&png, &info);
+    fclose(f);
+    books b = {0};
+    const gs_alloc hook = books_hook(&b);
+    gsi_heap heap;
+    gsi_image8 image;
+    gs_error error = {0};
+    gsi_heap_init(&heap, &hook);
+    CHECK(gsi_image_read(&image, in_folder("texts.png"), 0, false, &heap, &error) == GS_OK);
+    CHECK_MSG(b.most < 1 << 20, "%zu bytes", b.most);
+    gsi_free(&heap, image.data);
+    empty_folder();
+}
+
+/* Each scan is a pass over the whole image, and costs the file a few bytes. */
+static void test_scans(void)
+{
+    static uint8_t content[1 << 16];
+    static const jpeg_scan_info scans[] = {{1, {0}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 0}};
+    uint8_t pixels[64] = {0};
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    FILE *f = fopen(in_folder("scans.jpg"), "wb+");
+    if (!f)
+        abort();
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_stdio_dest(&jpeg, f);
+    jpeg.image_width = jpeg.image_height = 8;
+    jpeg.input_components = 1;
+    jpeg.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&jpeg);
+    jpeg.scan_info = scans;
+    jpeg.num_scans = 2;
+    jpeg_start_compress(&jpeg, TRUE);
+    for (unsigned y = 0; y < 8; y++)
+        jpeg_write_scanlines(&jpeg, &(JSAMPROW){pixels + 8 * y}, 1);
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    rewind(f);
+    size_t n = fread(content, 1, 4096, f) - 2, at = n; /* without the end of the image */
+    fclose(f);
+    while (at > 0 && (content[at] != 0xFF || content[at + 1] != 0xDA))
+        at--;
+    const size_t scan = n - at;
+    CHECK(at > 0 && scan < 100);
+    for (int i = 0; i < 98; i++, n += scan)
+        memcpy(content + n, content + at, scan);
+    memcpy(content + n, (const uint8_t[]){0xFF, 0xD9}, 2);
+    write_file("scans.jpg", content, n + 2);
+    gsi_heap heap;
+    gsi_image8 image;
+    gs_error error = {0};
+    gsi_heap_init(&heap, NULL);
+    CHECK(gsi_image_read(&image, in_folder("scans.jpg"), 0, false, &heap, &error) == GS_OK);
+    gsi_free(&heap, image.data);
+    memcpy(content + n, content + at, scan);
+    memcpy(content + n + scan, (const uint8_t[]){0xFF, 0xD9}, 2);
+    write_file("scans.jpg", content, n + scan + 2);
+    refuses("scans.jpg", false, GS_EFORMAT, "is damaged: it has more than 100 scans");
     empty_folder();
 }
 
@@ -265,6 +354,6 @@ static void test_one_class(void)
     empty_folder();
 }
 
-TESTS({"sizes", test_sizes}, {"no room", test_no_room}, {"no masks", test_no_masks},
-      {"cmyk", test_cmyk}, {"lost", test_lost}, {"classes", test_classes},
-      {"one class", test_one_class})
+TESTS({"sizes", test_sizes}, {"no room", test_no_room}, {"texts", test_texts},
+      {"scans", test_scans}, {"no masks", test_no_masks}, {"cmyk", test_cmyk}, {"lost", test_lost},
+      {"classes", test_classes}, {"one class", test_one_class})

@@ -458,6 +458,26 @@ static void test_csv(void)
     data = open_it((gs_data_config){.name = in_folder("c.csv")});
     CHECK(gs_data_get_info(data)->classes == 2 && !gs_data_get_info(data)->labels);
     gs_data_close(data);
+    /* titles that are numbers, as pandas numbers columns: the name of the last says what they are */
+    static const char *const titled[] = {"0,1,label\n5,6,0\n7,8,1\n", "0,1,y\n5,6,0\n7,8,1\n",
+                                         ",0,Target\n5,6,0\n7,8,1\n"};
+    for (size_t i = 0; i < GSI_COUNT(titled); i++) {
+        write_text("c.csv", titled[i]);
+        data = open_it((gs_data_config){.name = in_folder("c.csv"), .valid = 0.5});
+        info = gs_data_get_info(data);
+        CHECK(info->width == 2 && info->classes == 2 && !info->labels);
+        CHECK(info->items[0] == 1 && info->items[1] == 1);
+        gs_data_close(data);
+    }
+    /* what is missing in the first line makes it no titles */
+    static const char *const missing[] = {"1,,0\n2,3,1\n", "1,?,0\n2,3,1\n", "1,NA,0\n2,3,1\n"};
+    static const char *const said[] = {"c.csv:1: field 2 is empty",
+                                       "c.csv:1: field 2 is no number: ?",
+                                       "c.csv:1: field 2 is no number: NA"};
+    for (size_t i = 0; i < GSI_COUNT(missing); i++) {
+        write_text("c.csv", missing[i]);
+        refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT, said[i]);
+    }
     write_text("c.csv", "1,2,0\n1,x,0\n");
     refused((gs_data_config){.name = in_folder("c.csv")}, GS_EFORMAT,
             "c.csv:2: field 2 is no number: x");
