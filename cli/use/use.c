@@ -18,6 +18,8 @@ static int find(use_model *u, const char *path)
     gs_error error = {0};
     if (stat(path, &about) != 0)
         return cli_fail("%.120s: %s", path, strerror(errno));
+    if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode)) /* a pipe would hang */
+        return cli_fail("%.120s: is neither a file nor a folder", path);
     snprintf(u->path, sizeof u->path, "%s", path);
     if (!S_ISDIR(about.st_mode))
         return logs_refuse_pickle(path, "give a checkpoint of gradscale train instead");

@@ -68,6 +68,8 @@ check "eval of tokens by a model of images" says 2 \
     "--data: text: has tokens, and the model was trained on classes" eval "$tmp/cnn" --data "$tmp/text"
 check "eval, labels of no data" says 2 "--labels is of --data" eval "$tmp/cnn" --labels "$tmp/text"
 check "eval of no checkpoint" says 2 "text: is not a .npy, .npz or .safetensors file" eval "$tmp/text"
+mkfifo "$tmp/pipe"
+check "eval of a pipe" says 2 "pipe: is neither a file nor a folder" eval "$tmp/pipe"
 
 # ---- predict ----
 
