@@ -150,6 +150,15 @@ static void test_permissions(void)
         CHECK(st.st_size == (cases[i].fine ? 5 : 3));
         empty_folder();
     }
+    /* what is no file has none to keep */
+    gsi_replace r;
+    CHECK(mkfifo(in_folder("pipe"), 0600) == 0);
+    fault_plan(FAULT_OWNER, 1, EPERM);
+    CHECK(gsi_replace_begin(&r, in_folder("pipe"), &error) == GS_OK && !fault_struck());
+    fault_plan(FAULT_NONE, 0, 0);
+    CHECK(gsi_replace_end(&r, &error) == GS_OK);
+    CHECK(stat(in_folder("pipe"), &st) == 0 && S_ISREG(st.st_mode));
+    empty_folder();
 }
 
 /* Names that are almost those of left-overs stay. */
