@@ -130,10 +130,10 @@ static gs_status read_npy(gs_data *data, const gs_data_config *config, const cha
     char labels[GSI_PATH], valid[GSI_PATH];
     const bool in_folder = path != config->name, apart = !config->labels && held_of(valid, path);
     gs_status status = read_file(data, &m->x[GS_SPLIT_TRAIN], path, error);
-    if (status == GS_OK && config->unlabelled && in_folder && apart)
-        status = read_file(data, &m->x[GS_SPLIT_VALID], valid, error);
-    if (status != GS_OK || config->unlabelled)
+    if (status != GS_OK)
         return status;
+    if (config->unlabelled)
+        return in_folder && apart ? read_file(data, &m->x[GS_SPLIT_VALID], valid, error) : GS_OK;
     if (!config->labels && !labels_of(labels, path))
         return gsi_fail(error, GS_EIO,
                         "%s: its labels are not beside it, under a name with y for x or labels for "

@@ -165,14 +165,15 @@ static gs_status open_cifar(gs_data *data, const gs_data_config *config, gs_erro
     gs_status status = f ? GS_OK : gsi_fail(error, GS_EIO, "%s: its files are gone", data->name);
     for (int split = 0; status == GS_OK && split < GS_SPLIT_COUNT; split++)
         status = read_split(data, (gs_split)split, f, config->name, error);
-    if (status == GS_OK && config->unlabelled) {
+    if (status != GS_OK)
+        return status;
+    if (config->unlabelled) {
         gsi_images *m = data->state;
         for (int split = 0; split < GS_SPLIT_COUNT; split++)
             gsi_idx_free(&m->y[split], &data->heap);
         return gsi_images_alone(data, error);
     }
-    if (status == GS_OK)
-        status = read_names(data, f, config->name, error);
+    status = read_names(data, f, config->name, error);
     return status == GS_OK ? gsi_images_set(data, config, error) : status;
 }
 

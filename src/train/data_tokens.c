@@ -118,19 +118,20 @@ static bool fits(gsi_place *place)
         return is_bin(place->path) || gsi_tokens_begin(place->start);
     DIR *dir = gsi_opendir(place->path);
     bool found = false;
-    if (!dir)
+    if (!dir) {
         place->why = errno;
+        return false;
+    }
     errno = 0;
-    for (const struct dirent *e; dir && !found && (e = readdir(dir)); errno = 0) {
+    for (const struct dirent *e; !found && (e = readdir(dir)); errno = 0) {
         char path[GSI_PATH];
         found = is_bin(e->d_name) &&
                 snprintf(path, sizeof path, "%s/%s", place->path, e->d_name) < GSI_PATH &&
                 (strcmp(e->d_name, "train.bin") == 0 || begins_right(path));
     }
-    if (dir && errno)
+    if (errno)
         place->why = errno;
-    if (dir)
-        closedir(dir);
+    closedir(dir);
     return found;
 }
 

@@ -34,7 +34,9 @@ typedef enum fault_call {
     FAULT_LOCK,
     FAULT_ACCESS,
     FAULT_MAP,
-    FAULT_NONE /* how many there are */
+    FAULT_OWNER, /* fchown */
+    FAULT_MODE,  /* fchmod */
+    FAULT_NONE   /* how many there are */
 } fault_call;
 
 static struct {
@@ -171,6 +173,16 @@ int flock(int fd, int operation)
 int access(const char *path, int mode)
 {
     return fault_now(FAULT_ACCESS) ? -1 : faccessat(AT_FDCWD, path, mode, 0);
+}
+
+int fchown(int fd, uid_t owner, gid_t group)
+{
+    return fault_now(FAULT_OWNER) ? -1 : (int)syscall(SYS_fchown, fd, owner, group);
+}
+
+int fchmod(int fd, mode_t mode)
+{
+    return fault_now(FAULT_MODE) ? -1 : (int)syscall(SYS_fchmod, fd, mode);
 }
 
 void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)

@@ -25,6 +25,7 @@ static const struct set {
     {"idx", LIKE, "idx"},
     {"idx", LIKE | UNLABELLED, "idx"},
     {"npy", 0, NULL},
+    {"npy", LIKE | UNLABELLED, "npy"},
     {"npy/x_train.npy", LIKE | UNLABELLED, "npy"},
     {"set.npz", 0, NULL},
     {"set.npz", LIKE | UNLABELLED, "set.npz"},
@@ -34,6 +35,7 @@ static const struct set {
     {"set.csv", LIKE, "set.csv"},
     {"rows.csv", LIKE | UNLABELLED, "set.csv"},
     {"cifar", 0, NULL},
+    {"cifar", LIKE | UNLABELLED, "cifar"},
     {"classes", 0, NULL},
     {"classes", LIKE, "classes"},
     {"classes/a/0.png", LIKE | UNLABELLED, "classes"},
@@ -151,7 +153,7 @@ static void write_sets(void)
 /* The text that gs_data_describe has for a set of the folder. */
 static const char *description(const char *name)
 {
-    static char text[30000];
+    static char text[120000];
     gs_data *data = opened(&(gs_data_config){.size = sizeof(gs_data_config),
                                              .name = in_folder(name),
                                              .time = 128,
@@ -245,7 +247,12 @@ static void test_memory(void)
  * one that is not there: of those only that nothing worse happens. */
 static void test_calls(void)
 {
-    static const fault_call calls[] = {FAULT_OPEN, FAULT_READ, FAULT_FOLDER, FAULT_STAT};
+    static const struct {
+        fault_call call;
+        int why;
+    } faults[] = {{FAULT_OPEN, EIO},     {FAULT_READ, EIO},     {FAULT_FOLDER, EIO},
+                  {FAULT_FOLDER, EINTR}, {FAULT_LIST, ENOTDIR}, {FAULT_STAT, EIO},
+                  {FAULT_STAT, ENOENT}};
     write_sets();
     for (size_t i = 0; i < GSI_COUNT(sets); i++) {
         const gs_data_config config = config_of(&sets[i]);
@@ -254,18 +261,18 @@ static void test_calls(void)
             continue;
         look(&reference, data);
         gs_data_close(data);
-        for (size_t c = 0; c < GSI_COUNT(calls); c++)
+        for (size_t c = 0; c < GSI_COUNT(faults); c++)
             for (unsigned n = 1; n < 1000; n++) {
                 error = (gs_error){0};
-                fault_plan(calls[c], n, EIO);
+                fault_plan(faults[c].call, n, faults[c].why);
                 const gs_status status = gs_data_open(&data, &config, NULL, &error);
                 const bool struck = fault_struck();
                 fault_plan(FAULT_NONE, 0, 0);
                 CHECK((status == GS_OK) == (data != NULL) && status == error.status);
-                if (status == GS_OK && calls[c] != FAULT_STAT) {
+                if (status == GS_OK && faults[c].call != FAULT_STAT) {
                     look(&now, data);
                     CHECK_MSG(memcmp(&reference, &now, sizeof now) == 0, "%s: call %d, no. %u",
-                              sets[i].name, (int)calls[c], n);
+                              sets[i].name, (int)faults[c].call, n);
                 }
                 gs_data_close(data);
                 if (!struck)

@@ -234,6 +234,15 @@ static void test_unlabelled(void)
         CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 4);
         gs_data_close(data);
     }
+    /* a folder of one part: all of it */
+    unlink(in_folder("idx/t10k-images-idx3-ubyte"));
+    unlink(in_folder("npy/x_test.npy"));
+    for (int k = 0; k < 2; k++) {
+        gs_data *data = fine(
+            (gs_data_config){.name = in_folder(k ? "npy" : "idx"), .like = like, .unlabelled = 1});
+        CHECK(data && gs_data_get_info(data)->items[GS_SPLIT_TRAIN] == 4);
+        gs_data_close(data);
+    }
     write_npy("npy/x_test.npy", "|u1", "(2, 3, 2)", x, 12);
     refused((gs_data_config){.name = in_folder("npy"), .like = like, .unlabelled = 1}, GS_ESIZE,
             "x_test.npy: is of another shape than");
@@ -375,6 +384,29 @@ static void test_tables(void)
     write_text("a.csv", "1,2,3\n");
     refused((gs_data_config){.name = in_folder("a.csv"), .like = one, .unlabelled = 1}, GS_ESIZE,
             "rows are 1 x 2 x 1");
+
+    /* a model that has its classes in another order than the alphabet's, or one of them twice */
+    static const char *const orders[] = {"[\"dog\",\"cat\"]", "[\"cat\",\"cat\",\"dog\"]"};
+    for (int k = 0; k < 2; k++) {
+        char like[200];
+        snprintf(like, sizeof like,
+                 "{\"task\":\"classes\",\"height\":1,\"width\":1,\"channels\":1,\"classes\":%d,"
+                 "\"labels\":%s}",
+                 2 + k, orders[k]);
+        write_text("a.csv", "1,cat\n2,dog\n1,cat\n2,dog\n");
+        data = fine((gs_data_config){.name = in_folder("a.csv"), .like = like, .valid = 0.5});
+        for (int split = 0; data && split < GS_SPLIT_COUNT; split++)
+            for (uint64_t i = 0; i < 2; i++) {
+                float x;
+                int32_t class;
+                CHECK(gs_data_read(&x, NULL, &class, data, (gs_split)split, i, NULL) == GS_OK);
+                CHECK_MSG(class == (x == 2 ? 2 * k : 1 - k), "%g is %d", (double)x, (int)class);
+            }
+        gs_data_close(data);
+        write_text("a.csv", "1,cat\n2,cow\n");
+        refused((gs_data_config){.name = in_folder("a.csv"), .like = like}, GS_ENAME,
+                "its class cow is none of the model's");
+    }
 }
 
 /* ---- folders ---- */

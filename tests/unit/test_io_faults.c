@@ -696,7 +696,35 @@ static void test_size_changes(void)
     empty_folder();
 }
 
+static void remove_batch(void) { unlink(in_folder("cifar/data_batch_1.bin")); }
+
+/* A file that somebody removes after the set was taken for what it is. */
+static void test_files_gone(void)
+{
+    static uint8_t records[2 * 3073];
+    unsigned told = 0;
+    records[3073] = 1;
+    make_folder("cifar");
+    write_file("cifar/test_batch.bin", records, sizeof records);
+    for (unsigned n = 1, struck = 1; struck; n++) {
+        gs_data *data = NULL;
+        gs_error error = {0};
+        const gs_data_config config = {.size = sizeof config, .name = in_folder("cifar")};
+        write_file("cifar/data_batch_1.bin", records, sizeof records);
+        fault_plan(FAULT_STAT, n, ENOENT);
+        fault.then = remove_batch;
+        const gs_status status = gs_data_open(&data, &config, NULL, &error);
+        struck = (unsigned)fault_struck();
+        fault_plan(FAULT_NONE, 0, 0);
+        CHECK_MSG((status == GS_OK) == (data != NULL), "stat %u: %s", n, error.text);
+        told += strstr(error.text, "cifar: its files are gone") != NULL;
+        gs_data_close(data);
+    }
+    CHECK(told > 0);
+    empty_folder();
+}
+
 TESTS({"allocations", test_allocations}, {"memory_gone", test_memory_gone},
       {"system_calls", test_system_calls}, {"order", test_order},
       {"folder_errors", test_folder_errors}, {"sets", test_sets},
-      {"size_changes", test_size_changes})
+      {"size_changes", test_size_changes}, {"files_gone", test_files_gone})

@@ -120,6 +120,47 @@ static void test_stolen_temporary(void)
     empty_folder();
 }
 
+/* A new file gets the old one's permissions, or is none; its owner only where that may be. */
+static void test_permissions(void)
+{
+    static const struct {
+        fault_call call;
+        unsigned at;
+        int why;
+        bool fine;
+    } cases[] = {{FAULT_OWNER, 1, EPERM, true},
+                 {FAULT_MODE, 1, EPERM, false},
+                 {FAULT_STAT, 3, EIO, false}}; /* of the old file, to lock the new one, of that */
+    gs_error error = {0};
+    struct stat st;
+    for (size_t i = 0; i < GSI_COUNT(cases); i++) {
+        gsi_replace r;
+        write_text("file", "old");
+        CHECK(chmod(in_folder("file"), 0640) == 0);
+        fault_plan(cases[i].call, cases[i].at, cases[i].why);
+        const gs_status status = gsi_replace_begin(&r, in_folder("file"), &error);
+        CHECK_MSG(fault_struck() && status == (cases[i].fine ? GS_OK : GS_EIO), "%zu", i);
+        fault_plan(FAULT_NONE, 0, 0);
+        CHECK_MSG(cases[i].fine || strstr(error.text, "its permissions cannot be kept"), "%s",
+                  error.text);
+        if (cases[i].fine)
+            CHECK(gsi_replace_write(&r, "newer", 5, &error) == GS_OK &&
+                  gsi_replace_end(&r, &error) == GS_OK);
+        CHECK(stat(in_folder("file"), &st) == 0 && (st.st_mode & 07777) == 0640);
+        CHECK(st.st_size == (cases[i].fine ? 5 : 3));
+        empty_folder();
+    }
+    /* what is no file has none to keep */
+    gsi_replace r;
+    CHECK(mkfifo(in_folder("pipe"), 0600) == 0);
+    fault_plan(FAULT_OWNER, 1, EPERM);
+    CHECK(gsi_replace_begin(&r, in_folder("pipe"), &error) == GS_OK && !fault_struck());
+    fault_plan(FAULT_NONE, 0, 0);
+    CHECK(gsi_replace_end(&r, &error) == GS_OK);
+    CHECK(stat(in_folder("pipe"), &st) == 0 && S_ISREG(st.st_mode));
+    empty_folder();
+}
+
 /* Names that are almost those of left-overs stay. */
 static void test_names_of_others(void)
 {
@@ -173,6 +214,20 @@ static void test_hosts(void)
 }
 
 /* ---- readers ---- */
+
+static void test_nothing(void)
+{
+    static const int nothing[] = {ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG};
+    static const int unknown[] = {EPERM, EIO, ENOMEM, EACCES, ESTALE, EOVERFLOW, ETIMEDOUT};
+    for (size_t i = 0; i < GSI_COUNT(nothing) + GSI_COUNT(unknown); i++) {
+        const bool may_be = i >= GSI_COUNT(nothing);
+        const int why = may_be ? unknown[i - GSI_COUNT(nothing)] : nothing[i];
+        CHECK_MSG(gsi_is_nothing(why) == !may_be, "%s", strerror(why));
+        fault_plan(FAULT_STAT, 1, why);
+        CHECK_MSG(gsi_may_be_there("/nowhere") == may_be, "%s", strerror(why));
+    }
+    fault_plan(FAULT_NONE, 0, 0);
+}
 
 static void test_folders(void)
 {
@@ -254,6 +309,6 @@ static void test_bare_names(void)
 }
 
 TESTS({"sync", test_sync}, {"full_disk", test_full_disk}, {"full_pipe", test_full_pipe},
-      {"stolen_temporary", test_stolen_temporary}, {"names_of_others", test_names_of_others},
-      {"hosts", test_hosts}, {"folders", test_folders}, {"long_line", test_long_line},
-      {"bare_names", test_bare_names})
+      {"stolen_temporary", test_stolen_temporary}, {"permissions", test_permissions},
+      {"nothing", test_nothing}, {"names_of_others", test_names_of_others}, {"hosts", test_hosts},
+      {"folders", test_folders}, {"long_line", test_long_line}, {"bare_names", test_bare_names})

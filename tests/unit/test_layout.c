@@ -9,29 +9,54 @@
 static gs_error error;
 static char path[] = "/tmp/gradscale-layout-XXXXXX";
 
-/* A file of one tensor, whose elements are 0, 1, 2, ... as f32, f64 or bytes of zero. */
+typedef struct part {
+    const char *name, *type, *shape;
+    size_t count;
+    float first;
+} part;
+
+static size_t item_of(const char *type)
+{
+    return strcmp(type, "F64") == 0 || strcmp(type, "I64") == 0 ? 8
+           : strcmp(type, "F16") == 0                           ? 2
+                                                                : 4;
+}
+
+/* A file of n tensors, whose elements count up from their first as f16, f32 or f64. */
+static void write_parts(const part *parts, size_t n)
+{
+    char header[1000] = "{";
+    size_t length = 1, end = 0;
+    for (size_t i = 0; i < n; i++) {
+        const part *p = &parts[i];
+        const size_t begin = end;
+        end += p->count * item_of(p->type);
+        length +=
+            (size_t)snprintf(header + length, sizeof header - length,
+                             "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                             i ? "," : "", p->name, p->type, p->shape, begin, end);
+    }
+    header[length++] = '}';
+    const uint64_t header_length = length;
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(&header_length, 8, 1, f) == 1 && fwrite(header, length, 1, f) == 1);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < parts[i].count; k++) {
+            const float single = parts[i].first + (float)k;
+            const double twice = (double)single;
+            const uint16_t half = (uint16_t)gs_f32_to_f16(single);
+            const size_t item = item_of(parts[i].type);
+            CHECK(fwrite(item == 8   ? (const void *)&twice
+                         : item == 2 ? (const void *)&half
+                                     : (const void *)&single,
+                         item, 1, f) == 1);
+        }
+    fclose(f);
+}
+
 static void write_tensor(const char *name, const char *type, const char *shape, size_t count)
 {
-    char header[300];
-    const size_t item = strcmp(type, "F64") == 0 || strcmp(type, "I64") == 0 ? 8
-                        : strcmp(type, "F16") == 0                           ? 2
-                                                                             : 4;
-    snprintf(header, sizeof header,
-             "{\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[0,%zu]}}", name, type, shape,
-             count * item);
-    const uint64_t n = strlen(header);
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fwrite(&n, 8, 1, f) == 1 && fwrite(header, n, 1, f) == 1);
-    for (size_t i = 0; i < count; i++) {
-        const float single = (float)i;
-        const double twice = (double)i;
-        const uint16_t half = (uint16_t)gs_f32_to_f16(single);
-        CHECK(fwrite(item == 8   ? (const void *)&twice
-                     : item == 2 ? (const void *)&half
-                                 : (const void *)&single,
-                     item, 1, f) == 1);
-    }
-    fclose(f);
+    write_parts(&(part){name, type, shape, count, 0}, 1);
 }
 
 typedef struct example {
@@ -155,6 +180,117 @@ static void test_states(void)
     gs_context_free(ctx);
 }
 
+/* ---- what a file has beyond the model ---- */
+
+enum { MOST = 3 };
+
+/* How gsi_weights_check_rest finds a file of `parts` for a model of weights that are [2, 3]. */
+static gs_status check_rest(const char *const names[MOST], const part *parts, size_t n,
+                            gs_context *ctx, fault_call call, unsigned at)
+{
+    gs_store_entry entries[MOST];
+    gs_model model = {.entries = entries};
+    gsi_weights_file f;
+    for (; model.n < MOST && names[model.n]; model.n++)
+        entries[model.n] = (gs_store_entry){.name = names[model.n], .rows = 2, .cols = 3};
+    error = (gs_error){0};
+    write_parts(parts, n);
+    CHECK(gsi_weights_open(&f, path, &model, ctx, &error) == GS_OK);
+    fault_plan(call, at, EIO);
+    const gs_status status = gsi_weights_check_rest(&f, &error);
+    fault_plan(FAULT_NONE, 0, 0);
+    gsi_weights_close(&f);
+    return status;
+}
+
+#define WORDS "attention attention attention attention attention attention "
+
+static void test_rest(void)
+{
+    static const struct {
+        const char *model[MOST], *file[MOST];
+        const char *refused; /* the tensor that the model does not have; NULL: fine */
+    } cases[] = {
+        {{"w"}, {"w"}, NULL},
+        {{"h.0.a.weight"}, {"h.0.a.weight"}, NULL},
+        /* one more layer, stage or bias */
+        {{"h.0.a.weight"}, {"h.0.a.weight", "h.1.a.weight"}, "h.1.a.weight"},
+        {{"h.0.a.weight", "h.1.a.weight"}, {"h.0.a.weight", "h.1.a.weight"}, NULL},
+        {{"h.0.a.2.b"}, {"h.0.a.3.b"}, "h.0.a.3.b"},
+        {{"h.0.a.2.b"}, {"h.1.a.2.b"}, "h.1.a.2.b"},
+        {{"a.weight"}, {"a.weight", "a.bias"}, "a.bias"},
+        {{"a.weight", "a.bias"}, {"a.weight", "a.bias"}, NULL},
+        {{"an_old.weights"}, {"an_old.weights", "an_old.bias"}, NULL},
+        /* of a name too long to have a neighbour, the rest is looked at */
+        {{"a.0." WORDS WORDS WORDS WORDS WORDS ".weight"}, {"w"}, NULL},
+        {{"a.0." WORDS WORDS WORDS WORDS WORDS ".weight"}, {"a.0.gate.weight"}, "a.0.gate.weight"},
+        /* one more weight in a block, and what is none */
+        {{"h.0.a.weight"}, {"h.0.gate.weight"}, "h.0.gate.weight"},
+        {{"transformer.h.0.a.weight"}, {"h.0.gate.weight"}, "h.0.gate.weight"},
+        {{"transformer.h.0.a.weight"}, {"h.0.a.weight"}, NULL},
+        {{"transformer.h.0.a.weight"}, {"h.0.a.masked", "g.0.a.weight", "h.a.weight"}, NULL},
+        {{"a.weight0"}, {"a.weight"}, NULL},
+        {{"0.weight"}, {"7.weight"}, NULL},
+        {{"model.layers.weight"}, {"layers.0.weight"}, NULL},
+        /* positions that are learned, where the model turns */
+        {{"transformer.wte.weight"}, {"wte.weight", "wpe.weight"}, "transformer.wpe.weight"},
+        {{"transformer.wte.weight", "transformer.wpe.weight"}, {"wte.weight", "wpe.weight"}, NULL},
+    };
+    gs_context *ctx;
+    CHECK(gs_context_create(&ctx, &(gs_config){.size = sizeof(gs_config), .threads = 1}, NULL) ==
+          GS_OK);
+    for (size_t i = 0; i < GSI_COUNT(cases); i++) {
+        part parts[MOST];
+        size_t n = 0;
+        char words[200] = "";
+        for (; n < MOST && cases[i].file[n]; n++)
+            parts[n] = (part){cases[i].file[n], "F32", "[2,3]", 6, 0};
+        if (cases[i].refused)
+            snprintf(words, sizeof words, "has a tensor %s, which the model", cases[i].refused);
+        const gs_status status = check_rest(cases[i].model, parts, n, ctx, FAULT_NONE, 0);
+        CHECK_MSG(status == (cases[i].refused ? GS_ENAME : GS_OK) && strstr(error.text, words),
+                  "%zu: %s", i, error.text);
+    }
+    gs_context_free(ctx);
+}
+
+/* A head beside an embedding that is the model's head as well. */
+static void test_heads(void)
+{
+    static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
+    static const char *const tied[MOST] = {embedding}, *const apart[MOST] = {embedding, head};
+    const part parts[] = {{embedding, "F32", "[2,3]", 6, 0}, {head, "F64", "[2,3]", 6, 0}};
+    const part other[] = {parts[0], {head, "F32", "[2,3]", 6, 1}};
+    const part large[] = {parts[0], {head, "F32", "[3,3]", 9, 0}};
+    books b = {0};
+    gs_context *ctx;
+    const gs_config config = {.size = sizeof config, .alloc = books_hook(&b), .threads = 1};
+    CHECK(gs_context_create(&ctx, &config, NULL) == GS_OK);
+    const size_t blocks = b.blocks;
+    CHECK(check_rest(tied, parts, 1, ctx, FAULT_NONE, 0) == GS_OK);
+    size_t before = b.calls;
+    CHECK(check_rest(tied, parts, 2, ctx, FAULT_NONE, 0) == GS_OK);
+    const size_t calls = b.calls - before;
+    CHECK(check_rest(apart, other, 2, ctx, FAULT_NONE, 0) == GS_OK);
+    CHECK(check_rest(tied, other, 2, ctx, FAULT_NONE, 0) == GS_ENAME);
+    CHECK_MSG(strstr(error.text, "lm_head.weight is not model.embed_tokens.weight"), "%s",
+              error.text);
+    CHECK(check_rest(tied, large, 2, ctx, FAULT_NONE, 0) == GS_ESIZE);
+    CHECK_MSG(strstr(error.text, "is [3 3], and the model's [2 3]"), "%s", error.text);
+    for (unsigned at = 1; at <= 2; at++) /* of the head, of the embedding */
+        CHECK(check_rest(tied, parts, 2, ctx, FAULT_READ, at) == GS_EIO && error.text[0]);
+    CHECK(check_rest(tied, parts, 2, ctx, FAULT_READ, 3) == GS_OK);
+    for (size_t k = 0; k < 2; k++) { /* the last: for f64; before it: for both */
+        before = b.calls;
+        b.fail_at = before + calls - k;
+        CHECK(check_rest(tied, parts, 2, ctx, FAULT_NONE, 0) == GS_ENOMEM);
+        CHECK_MSG(strstr(error.text, "memory"), "%s", error.text);
+    }
+    CHECK(b.blocks == blocks && !b.wrong);
+    gs_context_free(ctx);
+    CHECK(b.blocks == 0);
+}
+
 /* As they are written for others: shapes of every rank, and back again the same elements. */
 static void test_out(void)
 {
@@ -193,4 +329,5 @@ static void test_begin(void)
 static void test_clean_up(void) { CHECK(unlink(path) == 0); }
 
 TESTS({"begin", test_begin}, {"examples", test_examples}, {"memory", test_memory},
-      {"states", test_states}, {"out", test_out}, {"clean up", test_clean_up})
+      {"states", test_states}, {"rest", test_rest}, {"heads", test_heads}, {"out", test_out},
+      {"clean up", test_clean_up})

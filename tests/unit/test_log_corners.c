@@ -131,16 +131,24 @@ static void test_run(void)
     }
 }
 
-/* A CSV that begins with an empty line is no log to go on with, and stays as it is. */
-static void test_empty_line(void)
+/* A CSV that begins with another line than a log's is none to go on with, and stays as it is. */
+static void test_other_headers(void)
 {
-    gs_logger *log;
-    write_text(path_of("e.csv"), "\n1,2,3\n");
-    const gs_logger_config config = {
-        .size = sizeof config, .csv = path_of("e.csv"), .resume = 1, .step = 9};
-    CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT && !log);
-    CHECK_MSG(strstr(error.text, "this is no CSV log to go on with"), "%s", error.text);
-    CHECK(strcmp(read_back(path_of("e.csv")), "\n1,2,3\n") == 0);
+    char header[2000], texts[3][2000] = {"\n1,2,3\n", "a,b,c"};
+    gs_logger *log = open_log((gs_logger_config){.csv = path_of("e.csv")});
+    gs_logger_close(log);
+    snprintf(header, sizeof header, "%s", read_back(path_of("e.csv")));
+    CHECK(strlen(header) > 10);
+    strcpy(texts[2], header);
+    texts[2][5] ^= 1; /* as long as it should be */
+    for (int k = 0; k < 3; k++) {
+        write_text(path_of("e.csv"), texts[k]);
+        const gs_logger_config config = {
+            .size = sizeof config, .csv = path_of("e.csv"), .resume = 1, .step = 9};
+        CHECK(gs_logger_open(&log, &config, NULL, &error) == GS_EFORMAT && !log);
+        CHECK_MSG(strstr(error.text, "this is no CSV log to go on with"), "%s", error.text);
+        CHECK(strcmp(read_back(path_of("e.csv")), texts[k]) == 0);
+    }
 }
 
 /* ---- reading ---- */
@@ -239,5 +247,5 @@ static void test_clean_up(void)
 }
 
 TESTS({"begin", test_begin}, {"numbers", test_numbers}, {"both", test_both}, {"run", test_run},
-      {"empty line", test_empty_line}, {"values", test_values}, {"too many", test_too_many},
+      {"other headers", test_other_headers}, {"values", test_values}, {"too many", test_too_many},
       {"memory", test_memory}, {"clean up", test_clean_up})

@@ -319,6 +319,18 @@ static void test_refused(void)
     }
 }
 
+/* Who wants no message gets none, and the status of the rank that has it. */
+static void test_unread(void)
+{
+    mirror net = {.size = 2};
+    bench s = bench_new(&jobs[0], &net, NULL);
+    const size_t before = net.calls;
+    CHECK(s.status == GS_OK);
+    CHECK(gs_trainer_load_weights(s.trainer, "/nowhere.safetensors", NULL) == GS_EIO);
+    CHECK(net.calls > before); /* the others were told */
+    bench_free(&s);
+}
+
 /* ---- who differs ---- */
 
 static void test_names(void)
@@ -424,4 +436,4 @@ static void test_states(void)
 }
 
 TESTS({"network", test_network}, {"memory", test_memory}, {"refused", test_refused},
-      {"names", test_names}, {"held", test_held}, {"states", test_states})
+      {"unread", test_unread}, {"names", test_names}, {"held", test_held}, {"states", test_states})

@@ -391,6 +391,11 @@ static const struct {
     {HEAD "\"post_processor\":{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"<s>\":{}}},"
           "\"model\":{\"type\":\"BPE\"}}",
      "which is not read: only ByteLevel is, or a template that adds no token", GS_EVERSION},
+    {HEAD "\"post_processor\":{\"type\":\"TemplateProcessing\",\"special_tokens\":[]},"
+          "\"model\":{\"type\":\"BPE\"}}",
+     "has a post_processor TemplateProcessing", GS_EVERSION},
+    {HEAD "\"post_processor\":{\"type\":\"BertProcessing\"},\"model\":{\"type\":\"BPE\"}}",
+     "has a post_processor BertProcessing", GS_EVERSION},
     {HEAD "\"decoder\":" TEMPLATE ",\"model\":{\"type\":\"BPE\"}}",
      "has a decoder TemplateProcessing, which is not read: only ByteLevel is", GS_EVERSION},
     {HEAD "\"decoder\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"BPE\"}}",
@@ -446,6 +451,8 @@ static const char *const taken[] = {
     MODEL "\"byte_fallback\":false,\"dropout\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
     HEAD "\"model\":{\"type\":null,\"vocab\":{\"a\":0},\"merges\":[]}}",
     HEAD "\"added_tokens\":null,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+    HEAD
+    "\"post_processor\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
     HEAD "\"post_processor\":" TEMPLATE ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
 };
 
