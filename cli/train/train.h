@@ -91,8 +91,8 @@ int train_check_file(const char *path); /* what keeps it from being written: an 
 
 /* The newest checkpoint of --checkpoint; path "": there is none yet, but a job.conf. */
 int train_resume_find(char *path, size_t room, gs_checkpoint_text *text);
-/* Of gs_saver_newest's error that a newer one cannot be read: it may be intact, and its steps are not
- * to be void. The exit code. */
+/* Of gs_saver_newest's error that a newer one cannot be read: it may be intact, and its steps are
+ * not to be void. The exit code. */
 int train_resume_unread(const gs_error *error);
 /* Whether it has been removed since, as a run does that writes newer ones; then it becomes the
  * newest of them. */

@@ -1,8 +1,8 @@
 /* Files that are there whole or not at all.
  *
  * (1) `path` is the old file or the new one at every moment, after a crash too: the new one is
- *     written as PATH.PID-N.tmp in the same folder with the old one's permissions, fsynced, renamed;
- *     then the folder is fsynced.
+ *     written as PATH.PID-N.tmp in the same folder with the old one's permissions, fsynced and
+ *     renamed; then the folder is fsynced.
  * (2) Who writes a temporary holds a lock on it. One that can be locked is nobody's: its process
  *     was killed, and whoever comes next removes it.
  */

@@ -458,7 +458,7 @@ static void test_csv(void)
     data = open_it((gs_data_config){.name = in_folder("c.csv")});
     CHECK(gs_data_get_info(data)->classes == 2 && !gs_data_get_info(data)->labels);
     gs_data_close(data);
-    /* titles that are numbers, as pandas numbers columns: the name of the last says what they are */
+    /* titles that are numbers, as pandas numbers columns: the name of the last tells */
     static const char *const titled[] = {"0,1,label\n5,6,0\n7,8,1\n", "0,1,y\n5,6,0\n7,8,1\n",
                                          ",0,Target\n5,6,0\n7,8,1\n"};
     for (size_t i = 0; i < GSI_COUNT(titled); i++) {
