@@ -324,6 +324,7 @@ static void test_gradscaler_two_optimizers(void)
     CHECK(gs_step_decide(&two[0], &s).action == GS_SKIP);
     CHECK(gs_step_decide(&two[1], &s).action == GS_APPLY);
     CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK);
+    CHECK(two[0].ended == 1 && two[1].ended == 1);
     CHECK(gs_scaler_scale(&s) == 32768 && s.counters.attempted == 1);
     CHECK(gs_step_end(&two[0], &s).action == GS_SKIP); /* ended: the verdict, nothing more */
     CHECK(gs_step_end(&two[1], &s).action == GS_APPLY && gs_scaler_scale(&s) == 32768);
