@@ -219,7 +219,7 @@ static void test_directories_that_lie(void)
         CHECK_MSG(lies[i].wrong[0] ? strstr(says, lies[i].wrong) != NULL : !says[0], "%zu: %s", i,
                   says);
     }
-    /* Two of the three sizes: what would be the third, the right one, are other fields, both empty. */
+    /* Two of the three sizes; what would be the third, and right, are other fields, both empty. */
     enum { END64 = END + 20 + 56 };
     m.zip64 = true;
     zip_of(&zip, &m, 1);

@@ -408,7 +408,7 @@ static void test_set_keeps_where_the_machine_is(void)
     CHECK(scale == 512 && gs_scaler_set(&s, "history=4", NULL) == GS_OK);
     CHECK(gs_scaler_scale(&s) == scale && s.seen == 1);
 
-    /* An amax that the scale fits already, and gradients that are all zero, are remembered as well. */
+    /* An amax that the scale fits already, and gradients all zero, are remembered as well. */
     for (int zero = 0; zero < 2; zero++) {
         s = make("headroom", "init=512");
         const gs_machine before = s.machine;
