@@ -284,7 +284,9 @@ static void test_text_of_values(void)
     static const char *const pairs[] = {"on_overflow=retry:7", "on_overflow=attribute",
                                         "probe=yes",           "lowest=off",
                                         "highest=0x1p+20",     "stuck=none",
-                                        "fail_after=9",        "half=bf16"};
+                                        "fail_after=9",        "half=bf16",
+                                        "highest=0x1p+10",     "highest=0x1p+100",
+                                        "highest=0x1p+1000"};
     for (size_t i = 0; i < ROWS(pairs); i++) {
         char key[64];
         gs_scaler_init(&s, NULL, NULL);

@@ -75,6 +75,9 @@ static void test_impossible_states(void)
     BAD(ovf, -1);
     BAD(last_rescale, -2);
 #undef BAD
+    s = good;
+    s.streak.reason = UINT8_MAX; /* not the first alone that is none */
+    refused(&s, "streak.reason");
 }
 
 /* Every number of the state, each with a value of its own, comes back. */

@@ -229,6 +229,24 @@ static void test_group_streak(void)
     CHECK(gs_scaler_health(&a) == GS_HEALTHY);
 }
 
+/* A rerun that one wants and the group does not make is not counted. */
+static void test_rerun_that_is_not_made(void)
+{
+    gs_scaler a = make("pytorch", "on_overflow=retry:2"), b = a;
+    gs_scaler *const both[] = {&a, &b};
+    gs_step steps[2];
+    gs_verdict v[2];
+    for (int i = 0; i < 2; i++)
+        gs_step_begin(&steps[i], both[i]);
+    gs_step_flag(&steps[0], 1);
+    gs_step_reject(&steps[1]);
+    CHECK(gs_step_decide(&steps[0], &a).action == GS_RETRY);
+    gs_group_end(v, steps, both, 2, GS_SKIP_TOGETHER);
+    CHECK(v[0].action == GS_SKIP && v[1].action == GS_SKIP);
+    CHECK(a.counters.retried == 0 && b.counters.retried == 0 && a.event.phase == 0);
+    CHECK(a.counters.skipped[GS_REASON_USER] == 1 && gs_scaler_scale(&a) == 0x1p+15);
+}
+
 /* ---- windows ---- */
 
 static gs_step micro(const gs_window *w, const gs_scaler *s, double amax)
@@ -400,6 +418,6 @@ TESTS({"apex114_two_losses", test_apex114_two_losses},
       {"apex_delay_unscale", test_apex_delay_unscale}, {"couplings", test_couplings},
       {"group_of_unscaled", test_group_of_unscaled},
       {"window_of_unscaled", test_window_of_unscaled}, {"group_reruns", test_group_reruns},
-      {"group_streak", test_group_streak},
+      {"group_streak", test_group_streak}, {"rerun_that_is_not_made", test_rerun_that_is_not_made},
       {"liger830_dropped_microbatch", test_liger830_dropped_microbatch},
       {"pytorch90057_unequal_microbatches", test_pytorch90057_unequal_microbatches})

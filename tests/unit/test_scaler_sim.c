@@ -218,6 +218,7 @@ static void test_probe_then_growth(void)
         gs_step_end(&step, &s);
     }
     CHECK(gs_scaler_scale(&s) == 0x1p+10 && gs_scaler_health(&s) == GS_AT_CEILING);
+    CHECK(s.machine.clean == 31); /* 4 to 2^10, and once more to find that it is the ceiling */
 }
 
 /* ---- cost: printed, not asserted ---- */

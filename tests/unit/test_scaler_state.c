@@ -130,8 +130,9 @@ static void test_damage(void)
     CHECK(gs_scaler_load(&t, "nonsense", 8, &error) == GS_EFORMAT &&
           strcmp(error.text, "the state is cut off in its header") != 0);
     CHECK(strcmp(error.text, "this is not the state of a scaler") == 0);
-    CHECK(gs_scaler_load(&t, bytes, 12, &error) == GS_EFORMAT &&
-          strcmp(error.text, "the state is cut off in its header") == 0);
+    for (size_t cut = 8; cut < 16; cut++)
+        CHECK(gs_scaler_load(&t, bytes, cut, &error) == GS_EFORMAT &&
+              strcmp(error.text, "the state is cut off in its header") == 0);
     bytes[8] = 2;
     CHECK(gs_scaler_load(&t, bytes, n, &error) == GS_EVERSION &&
           strcmp(error.text, "the state has version 2; this library knows version 1") == 0);
@@ -248,6 +249,10 @@ static void test_damage(void)
           strcmp(error.text, "this is not the state of a scaler") == 0);
     CHECK(gs_scaler_load_text(&t, "hello\n", 6, &error) == GS_EFORMAT &&
           strcmp(error.text, "this is not the state of a scaler") == 0);
+    for (int width = 60; width < 130; width++) { /* a line as long as any buffer for it */
+        const int length = snprintf(longer, sizeof longer, "gradscale scaler %0*d\n", width, 1);
+        CHECK(gs_scaler_load_text(&t, longer, (size_t)length, &error) == GS_EVERSION);
+    }
     CHECK(memcmp(&t, &before, sizeof t) == 0);
 }
 

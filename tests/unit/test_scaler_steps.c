@@ -270,6 +270,12 @@ static void test_attribute(void)
             reruns += v.action == GS_RETRY;
         } while (v.action == GS_RETRY);
     CHECK(applied >= 5 && reruns <= 6 && gs_scaler_scale(&s) <= 8);
+    s = make("pytorch", "init=0x1p+16 lowest=1 on_overflow=attribute");
+    v.scale = 0x1p+16;
+    do /* between 1, which fits, and 2^15, which does not */
+        v = flag(&s, v.scale > 0x1p+7);
+    while (v.action == GS_RETRY);
+    CHECK(v.action == GS_APPLY && gs_scaler_scale(&s) == 0x1p+7);
 
     /* Hysteresis does not delay what is known. */
     s = make("megatron", "init=0x1p+16 on_overflow=attribute");
@@ -318,6 +324,7 @@ static void test_gradscaler_two_optimizers(void)
     CHECK(gs_step_decide(&two[0], &s).action == GS_SKIP);
     CHECK(gs_step_decide(&two[1], &s).action == GS_APPLY);
     CHECK(gs_steps_end(two, 2, &s, &error) == GS_OK);
+    CHECK(two[0].ended == 1 && two[1].ended == 1);
     CHECK(gs_scaler_scale(&s) == 32768 && s.counters.attempted == 1);
     CHECK(gs_step_end(&two[0], &s).action == GS_SKIP); /* ended: the verdict, nothing more */
     CHECK(gs_step_end(&two[1], &s).action == GS_APPLY && gs_scaler_scale(&s) == 32768);
@@ -400,6 +407,15 @@ static void test_set_keeps_where_the_machine_is(void)
     const double scale = gs_scaler_scale(&s);
     CHECK(scale == 512 && gs_scaler_set(&s, "history=4", NULL) == GS_OK);
     CHECK(gs_scaler_scale(&s) == scale && s.seen == 1);
+
+    /* An amax that the scale fits already, and gradients all zero, are remembered as well. */
+    for (int zero = 0; zero < 2; zero++) {
+        s = make("headroom", "init=512");
+        const gs_machine before = s.machine;
+        gs_scaler_update_with(&s, &(gs_finding){.amax = zero ? 0 : 1});
+        CHECK(memcmp(&s.machine, &before, sizeof before) == 0);
+        CHECK(gs_scaler_set(&s, "init=8", NULL) == GS_ESTATE && gs_scaler_scale(&s) == 512);
+    }
 }
 
 /* What T makes of the scale must be finite and > 0 too: 0 would stay for ever. */

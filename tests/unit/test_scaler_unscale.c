@@ -188,6 +188,26 @@ static void test_interleaved_groups(void)
     gs_context_free(r.ctx);
 }
 
+/* What lies side by side is one span, from whichever end it is given. */
+static void test_spans_that_join(void)
+{
+    enum { ALL = 2 * GS_STEP_SPANS };
+    for (int down = 0; down < 2; down++) {
+        float g[ALL];
+        gs_tensor list[ALL];
+        rig r = begin("static:2", "");
+        for (size_t i = 0; i < ALL; i++) {
+            g[i] = 2;
+            list[i] = (gs_tensor){&g[down ? ALL - 1 - i : i], 1, GS_F32, "g", 0};
+        }
+        CHECK(gs_step_unscale(&r.step, r.ctx, NULL, list, ALL) == GS_OK);
+        CHECK(r.step.given.spans == 1);
+        refused(&r, NULL, &list[ALL - 1], 1, GS_ESTATE,
+                "tensor g overlaps what another list of this step has unscaled");
+        gs_context_free(r.ctx);
+    }
+}
+
 /* ---- other units ---- */
 
 /* One pass of one's own: unscale with statistics, then report them. */
@@ -350,6 +370,7 @@ static void test_scale_too_large(void)
 
 TESTS({"lists_add_up", test_lists_add_up}, {"overlaps", test_overlaps},
       {"views_overlap", test_views_overlap}, {"after_the_end", test_after_the_end},
-      {"interleaved_groups", test_interleaved_groups}, {"true_units", test_true_units},
-      {"plain_sums", test_plain_sums}, {"empty_gradients", test_empty_gradients},
-      {"scale_too_small", test_scale_too_small}, {"scale_too_large", test_scale_too_large})
+      {"interleaved_groups", test_interleaved_groups}, {"spans_that_join", test_spans_that_join},
+      {"true_units", test_true_units}, {"plain_sums", test_plain_sums},
+      {"empty_gradients", test_empty_gradients}, {"scale_too_small", test_scale_too_small},
+      {"scale_too_large", test_scale_too_large})
