@@ -48,11 +48,12 @@ optim='test_optim test_optim_loop test_optim_rules test_optim_state test_parity 
 device='test_device test_device_cuda test_device_opencl'
 engine='test_chunks test_grads test_tape test_ops test_attention test_recompute test_train'
 train='test_train test_chunks test_train_bad test_ranks'
-io='test_io test_io_corners test_io_limits test_io_text test_io_faults'
+io='test_io test_io_corners test_io_limits test_io_text test_io_rare test_io_faults'
 json='test_json test_json_read test_tokenizer test_tokenizer_corners'
-data='test_data test_images test_loader'
-logs='test_log test_io_text test_io_faults'
-saves='test_checkpoint test_saver test_train_bad test_io_faults'
+data='test_data test_images test_loader test_image_kinds test_image_corners test_data_corners'
+logs='test_log test_log_corners test_io_text test_io_rare test_io_faults'
+saves='test_checkpoint test_saver test_checkpoint_corners test_saver_corners test_train_bad test_io_faults'
+models='test_models test_gpt test_llama test_vit test_resnet'
 cli='test_cli suite_train suite_cli suite_report'
 scaler=$(ls tests/unit/test_scaler*.c | sed 's|.*/\(.*\)\.c|\1|')
 relevant()
@@ -75,6 +76,8 @@ relevant()
     src/train/data* | src/train/loader*) echo "$data" ;;
     src/train/log*) echo "$logs" ;;
     src/train/checkpoint* | src/train/saver*) echo "$saves" ;;
+    src/train/layout*) echo "test_layout $saves" ;;
+    src/train/model* | src/train/transformer*) echo "$train $models" ;;
     src/train/*) echo "$train" ;;
     cli/*) echo "$cli" ;;
     esac
@@ -82,7 +85,7 @@ relevant()
 suites() # PREFIX or nothing: all that speak for files that begin so
 {
     case $1 in
-    '') echo "$base $num $kernel $gemm $rows $optim $scaler $device $engine $train $io $json $data $logs $saves $cli test_quantize" ;;
+    '') echo "$base $num $kernel $gemm $rows $optim $scaler $device $engine $train $io $json $data $logs $saves $models $cli test_layout test_quantize" ;;
     src/scaler*) echo "$scaler" ;;
     *) for file in $1 $(ls -d "$1"*/* "$1"* 2>/dev/null); do relevant "$file"; done ;;
     esac | tr ' ' '\n' | sort -u
