@@ -352,11 +352,33 @@ static void test_half_moments(void)
         }
 }
 
-/* The first step's m and root of v, element by element, rounded with bits of their own: in whole
- * groups of random bits and behind them. */
+/* The first step's m and root of v, element by element, rounded with bits of their own. */
+static void check_moment_bits(gs_optim *optim, const gs_weight *w, uint32_t t, gs_dtype type)
+{
+    const gs_optim_state state = gs_optim_get_state(optim);
+    for (uint32_t use = 1; use <= 2; use++) {
+        uint32_t word[4];
+        gsi_philox(word, 5, 1);
+        gsi_philox(word, (uint64_t)word[1] << 32 | word[0], t * 3 + use);
+        const uint64_t key = (uint64_t)word[1] << 32 | word[0];
+        const gs_tensor slot = gs_optim_slot(optim, t, use == 1 ? GS_SLOT_M : GS_SLOT_V);
+        const float scale = ldexpf(1, state.exponent[use - 1]);
+        for (size_t i = 0; i < w->cols; i++) {
+            const float g = ((const float *)w->grad)[i];
+            const float x = use == 1 ? (float)(1 - 0.9) * g : sqrtf((float)(1 - 0.999) * g * g);
+            const uint32_t want =
+                gsi_narrow(gsi_bits(x * scale), gsi_row_of(type), gsi_random_u16(key, i), false);
+            CHECK_MSG(((const uint16_t *)slot.data)[i] == want, "use %u, element %zu", use, i);
+        }
+    }
+}
+
+/* In whole groups of random bits and behind them, and behind the first chunk. */
 static void test_half_moment_bits(void)
 {
+    enum { LONG = 70000 };
     static const gs_dtype types[] = {GS_F16, GS_BF16};
+    static const gs_store_entry one[] = {{"long", 1, LONG, 0}};
     for (int k = 0; k < 2; k++) {
         rig r = {0};
         const rig_spec spec = {.kind = "adamw",
@@ -364,25 +386,26 @@ static void test_half_moment_bits(void)
                                .scaler = "static:1",
                                .types = {GS_F32, GS_F16, GS_F32}};
         CHECK(rig_open(&r, &spec) == GS_OK);
-        const gs_weight *w = &r.list[1];
-        CHECK(w->cols == 1000 && w->cols % GSI_RANDOM_GROUP != 0);
+        CHECK(r.list[1].cols == 1000 && r.list[1].cols % GSI_RANDOM_GROUP != 0);
         rig_step(&r, 0, 0);
-        const gs_optim_state state = gs_optim_get_state(r.optim);
-        for (uint32_t use = 1; use <= 2; use++) {
-            uint32_t word[4];
-            gsi_philox(word, 5, 1);
-            gsi_philox(word, (uint64_t)word[1] << 32 | word[0], 1 * 3 + use);
-            const uint64_t key = (uint64_t)word[1] << 32 | word[0];
-            const gs_tensor slot = gs_optim_slot(r.optim, 1, use == 1 ? GS_SLOT_M : GS_SLOT_V);
-            const float scale = ldexpf(1, state.exponent[use - 1]);
-            for (size_t i = 0; i < w->cols; i++) {
-                const float g = ((const float *)w->grad)[i];
-                const float x = use == 1 ? (float)(1 - 0.9) * g : sqrtf((float)(1 - 0.999) * g * g);
-                const uint32_t want = gsi_narrow(gsi_bits(x * scale), gsi_row_of(types[k]),
-                                                 gsi_random_u16(key, i), false);
-                CHECK_MSG(((const uint16_t *)slot.data)[i] == want, "use %u, element %zu", use, i);
-            }
-        }
+        check_moment_bits(r.optim, &r.list[1], 1, types[k]);
+
+        gs_store *store;
+        gs_optim *optim;
+        gs_step step;
+        gs_optim_config config = {.size = sizeof config};
+        CHECK(gs_optim_config_init(&config, "adamw", NULL) == GS_OK &&
+              gs_optim_config_set(&config, spec.settings, NULL) == GS_OK &&
+              gs_store_create(&store, r.ctx, one, 1, spec.types) == GS_OK);
+        const gs_weight *w = gs_store_weights(store, NULL);
+        CHECK(gs_optim_create(&optim, r.ctx, w, 1, &config) == GS_OK);
+        for (size_t i = 0; i < LONG; i++)
+            put(w->grad, GS_F32, i, noise(9, i));
+        gs_step_begin(&step, &r.scaler);
+        CHECK(gs_optim_step(optim, &step, &r.scaler, NULL) == GS_OK);
+        check_moment_bits(optim, w, 0, types[k]);
+        gs_optim_free(optim);
+        gs_store_free(store);
         rig_close(&r);
     }
 }
