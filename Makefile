@@ -120,7 +120,7 @@ endif
 # What make test-arm runs: all that speaks of numbers.
 ARM     := $(filter $(addprefix %/,$(addprefix test_,base num halves dispatch views pass pass_values pass_bad exponents \
              scaler scaler_policies scaler_state scaler_steps scaler_users scaler_groups scaler_edges gemm \
-             gemm_bad gemm_pairs gemm_panels int8 math rows optim optim_loop optim_rules optim_state \
+             gemm_bad gemm_pairs gemm_panels int8 attention math rows optim optim_loop optim_rules optim_state \
              parity) checkkern checkrows checkoptim),$(SUITES))
 
 CPUS    := $(shell nproc 2>/dev/null || echo 2)

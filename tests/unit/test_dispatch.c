@@ -9,6 +9,7 @@
 
 static int differs(const void *a, const void *b, size_t bytes) { return memcmp(a, b, bytes) != 0; }
 
+#if defined(__x86_64__)
 /* Whether a word is in a line of them. */
 static bool has(const char *line, const char *word)
 {
@@ -18,6 +19,7 @@ static bool has(const char *line, const char *word)
             return true;
     return false;
 }
+#endif
 
 /* A level is there if the kernel knows all that it needs, which it saves on a context switch. */
 static void test_detected(void)
