@@ -156,6 +156,13 @@ static void test_bad_views(void)
     const gs_tensor moved = {v.matrix + 1, N, GS_F32, "w", &shape},
                     from = {v.matrix, N, GS_F32, "w", &shape};
     refused(&moved, &from, 1, GS_ERANGE, "tensor w overlaps its destination");
+    /* beside a view too, a source may begin where a destination ends */
+    float row[40];
+    memcpy(row + 20, v.matrix + STRIDE, 20 * sizeof *row);
+    const gs_tensor to[] = {{v.matrix, N, GS_F32, "a", &shape}, {row, 20, GS_F32, "b", 0}};
+    const gs_tensor next[] = {{v.matrix, N, GS_F32, "a", &shape}, {row + 20, 20, GS_F32, "b", 0}};
+    CHECK(gs_tensors_scale_to(ctx, to, next, 2, 1, NULL) == GS_OK &&
+          memcmp(row, row + 20, 20 * sizeof *row) == 0);
     gs_context_free(ctx);
 }
 
