@@ -78,6 +78,12 @@ static void test_impossible_states(void)
     s = good;
     s.streak.reason = UINT8_MAX; /* not the first alone that is none */
     refused(&s, "streak.reason");
+    static const char *const tuned[] = {"headroom", "logmax", "adaptive", "histogram"};
+    for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
+        s = scaler_of(tuned[i], NULL);
+        s.tune[0] = -1000;
+        refused(&s, tuned[i]);
+    }
 }
 
 /* Every number of the state, each with a value of its own, comes back. */

@@ -124,6 +124,14 @@ static void test_popart(void)
     f = (gs_finding){.found = 1, .amax = (double)NAN};
     gs_scaler_update_with(&s, &f);
     CHECK(gs_scaler_scale(&s) == 0.5);
+    /* as many as the threshold says are not more */
+    CHECK(gs_scaler_set(&s, "threshold=0.5", NULL) == GS_OK);
+    f = (gs_finding){.amax = (double)NAN, .elements = 100, .above = 50, .above_band = 50};
+    gs_scaler_update_with(&s, &f);
+    CHECK(gs_scaler_scale(&s) == 1);
+    f.above_band = 51;
+    gs_scaler_update_with(&s, &f);
+    CHECK(gs_scaler_scale(&s) == 1);
     /* by amax alone */
     gs_scaler_init(&s, "histogram", NULL);
     for (int i = 0; i < 60; i++)
