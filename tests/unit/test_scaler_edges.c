@@ -78,6 +78,11 @@ static void test_impossible_states(void)
     s = good;
     s.streak.reason = UINT8_MAX; /* not the first alone that is none */
     refused(&s, "streak.reason");
+    for (int to = 0; to < 2; to++) {
+        s = good;
+        *(to ? &s.streak.to : &s.streak.from) = -1;
+        refused(&s, to ? "streak.to" : "streak.from");
+    }
     static const char *const tuned[] = {"headroom", "logmax", "adaptive", "histogram"};
     for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
         s = scaler_of(tuned[i], NULL);
@@ -258,6 +263,18 @@ static void test_retry_of_a_constant_scale(void)
     CHECK(gs_scaler_scale(&s) == 1024 && s.counters.retried == 3 && s.counters.attempted == 1);
 }
 
+/* Without bounds a scale may lie below those of reruns: none is made, at a scale that is higher. */
+static void test_retry_below_all_bounds(void)
+{
+    gs_scaler s = scaler_of("pytorch", "lowest=off on_overflow=retry:3");
+    gs_step step;
+    CHECK(gs_scaler_set_scale(&s, 0x1p-30, NULL) == GS_OK);
+    gs_step_begin(&step, &s);
+    CHECK(step.scale == 0x1p-30);
+    gs_step_flag(&step, 1);
+    CHECK(gs_step_end(&step, &s).action == GS_SKIP && s.counters.retried == 0);
+}
+
 /* In f16, 2^13 is over the edge and all below it is not; `band` bits below is near. */
 static void test_edge_of_the_histogram(void)
 {
@@ -364,6 +381,7 @@ TESTS({"hexadecimal", test_hexadecimal}, {"impossible_states", test_impossible_s
       {"limits", test_limits}, {"abandoned_and_joined", test_abandoned_and_joined},
       {"words_that_are_none", test_words_that_are_none},
       {"retry_of_a_constant_scale", test_retry_of_a_constant_scale},
+      {"retry_below_all_bounds", test_retry_below_all_bounds},
       {"edge_of_the_histogram", test_edge_of_the_histogram},
       {"factor_of_a_window", test_factor_of_a_window},
       {"names_that_are_none", test_names_that_are_none}, {"tuning", test_tuning},
