@@ -95,17 +95,19 @@ bool train_config_path(char *path, size_t room, const char *folder)
     return n > 0 && (size_t)n < room;
 }
 
-/* What follows "FOLDER/" in a path; NULL: it is not below it, or a part of it is "..". */
+/* What follows "FOLDER/" in a path, "" of the folder itself; NULL: it lies elsewhere, or a part of
+ * it is "..". */
 static const char *part_below(const char *path, const char *folder)
 {
     const size_t n = folder ? strlen(folder) : 0;
-    if (n == 0 || strncmp(path, folder, n) != 0 || (path[n] != '/' && folder[n - 1] != '/'))
+    if (n == 0 || strncmp(path, folder, n) != 0 ||
+        (path[n] != '/' && path[n] != 0 && folder[n - 1] != '/'))
         return NULL;
     const char *rest = path + n + strspn(path + n, "/");
     for (const char *p = rest; *p; p += strcspn(p, "/"), p += strspn(p, "/"))
         if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == 0))
             return NULL;
-    return *rest ? rest : NULL;
+    return rest;
 }
 
 static const char outside[] = "outside of its folder";

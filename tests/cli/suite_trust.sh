@@ -90,6 +90,10 @@ rm -rf run before
 mkdir home
 check "a run with all outputs" train 0 $gpt --steps 4 --checkpoint run --log run/log --csv run/sub.csv \
     --tensorboard run/board --report run/report.html
+boards() { ls "$1" | grep -c ^events; }
+check "a run with its events beside its checkpoints" train 0 $gpt --steps 2 --checkpoint beside --tensorboard beside
+check "goes on" train 0 --resume --checkpoint beside --steps 4
+check "with them" test "$(boards beside)" -eq 2
 mv run moved
 check "goes on where its folder is now" train 0 --resume --checkpoint moved --steps 6
 check "with its log" grep -q '^{"step":6,' moved/log
@@ -182,14 +186,15 @@ if command -v python3 >/dev/null; then
     }
     check "a job.conf that is a link" linked_config
     rm -f home/file
-    over_own() # FILE of the run: the report does not become it
+    over_own() # FILE OUTPUT: the output does not become this file of the run
     {
-        forge evil "checkpoint = run" "report = run/$1" && cp -r evil evil.old &&
-            train 2 --resume --checkpoint evil --steps 8 && says "report evil/$1 is a file of the run itself" &&
+        forge evil "checkpoint = run" "$2 = run/$1" && cp -r evil evil.old &&
+            train 2 --resume --checkpoint evil --steps 8 && says "$2 evil/$1 is a file of the run itself" &&
             diff -r evil evil.old && rm -r evil.old
     }
-    check "a report over a checkpoint" over_own step-00000004.safetensors
-    check "a report over the options" over_own ./job.conf
+    check "a report over a checkpoint" over_own step-00000004.safetensors report
+    check "a report over the options" over_own ./job.conf report
+    check "event files in the place of a checkpoint" over_own step-00000008.safetensors tensorboard
     escapes() { forge evil 'name = "\x1b]0;owned\x07"' 'report =' && train 0 --resume --checkpoint evil --steps 8 --lr 0.5 &&
         ! grep -q "$(printf '\033')" out err; }
     check "control characters do not reach a terminal" escapes
