@@ -162,9 +162,9 @@ int train_check_paths(const train_options *o)
             return cli_fail("--%s %.120s is a file of the run itself: name another one",
                             all[i].option, all[i].path);
         const int why = all[i].check(all[i].path);
-        if (why != 0)
-            return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,
-                            strerror(why));
+        if (why != 0) /* the disk's fault, or the user's */
+            return (why == EIO ? cli_failed : cli_fail)("--%s %.120s cannot be written: %s",
+                                                        all[i].option, all[i].path, strerror(why));
         if ((all[i].path == o->log || all[i].path == o->csv) && !o->overwrite && !o->resume &&
             !o->dry_run && has_content(all[i].path))
             return cli_fail("--%s %.120s is there already: name another file, or add --overwrite "

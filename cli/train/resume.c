@@ -35,14 +35,24 @@ bool train_resume_again(char *checkpoint, size_t room)
            gs_saver_newest(checkpoint, room, train_given.checkpoint, NULL) == GS_OK;
 }
 
+/* Whether something is there; why tells: 0, or an errno that says that there is nothing. */
+static int look(struct stat *about, int *why, const char *path)
+{
+    *why = stat(path, about) == 0 ? 0 : errno;
+    if (*why == 0 || *why == ENOENT || *why == ENOTDIR || *why == ELOOP || *why == ENAMETOOLONG)
+        return CLI_GO;
+    return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(*why));
+}
+
 static int find_config(gs_checkpoint_text *text, const char *folder)
 {
     char path[4096];
     struct stat about;
-    const bool fits = train_config_path(path, sizeof path, folder);
-    const int why = !fits ? ENAMETOOLONG : stat(path, &about) != 0 ? errno : 0;
-    if (why == EIO)
-        return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(why));
+    int why = ENAMETOOLONG;
+    const int code =
+        train_config_path(path, sizeof path, folder) ? look(&about, &why, path) : CLI_GO;
+    if (code != CLI_GO)
+        return code;
     if (why)
         return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
                         "begin it without --resume",
@@ -69,10 +79,13 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     if (!folder)
         return cli_fail("--resume needs the folder of the run: --resume DIR");
     struct stat s;
-    if (stat(folder, &s) == 0 && !S_ISDIR(s.st_mode))
+    int why;
+    const int code = look(&s, &why, folder);
+    if (code != CLI_GO)
+        return code;
+    if (!why && !S_ISDIR(s.st_mode))
         return cli_fail("--resume needs the folder of the run, and %.120s is a file", folder);
-    gs_status status =
-        access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
+    gs_status status = why ? GS_ENAME : gs_saver_newest(path, room, folder, &error);
     if (status == GS_ENAME) /* not yet */
         return find_config(text, folder);
     if (status != GS_OK)

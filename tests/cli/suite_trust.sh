@@ -74,8 +74,9 @@ if can_fault; then
     {
         for n in 1 2 3 4 5 6; do
             fault --root "$tmp/run/log" --fail "stat:$n:EIO" -- "$gs" train --resume --checkpoint run --steps 44
-            echo "stat $n: exit code $?"
-            cmp -n "$(wc -c <log.old)" run/log log.old || return 1
+            code=$?
+            echo "stat $n: exit code $code"
+            [ $code -le 1 ] && cmp -n "$(wc -c <log.old)" run/log log.old || return 1
         done
     }
     check "it cannot be looked at: it is as it was, as far as it went" looks
@@ -401,12 +402,14 @@ if can_fault; then
             [ "$(awk '$1 == "stat" { print $2 }' counts)" -ge $n ]; do
             echo "stat $n: exit code $code"
             cat out err
-            ! says "holds neither" && { [ $code = 0 ] || says "Input/output error"; } || return 1
+            ! says "holds neither\|holds checkpoints" && { [ $code = 0 ] || says "Input/output error"; } || return 1
             n=$((n + 1))
         done
         [ $n -gt 2 ]
     }
     check "a folder that cannot be looked at" unexamined
+    cp ck/step-00000012.safetensors begun
+    check "with checkpoints" unexamined
     rm -r begun
 fi
 
