@@ -187,6 +187,9 @@ int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, co
         train_given.model == 0) /* of an empty one all is default */
         code = cli_fail("--resume: %.120s is not that of a run: it names no model", path);
     train_options *g = &train_given;
+    if (code == CLI_GO && !*checkpoint && !g->checkpoint) /* of a comparison */
+        code = cli_fail("--resume: %.120s is not that of a run: it names no folder of checkpoints",
+                        path);
     const char *was = g->checkpoint ? g->checkpoint : "";
     if (code == CLI_GO)
         code = confine(&g->log, "log", was, folder, given->log);

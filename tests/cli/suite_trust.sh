@@ -323,12 +323,20 @@ check "nothing was made" test ! -e nowhere -a -z "$(ls empty)"
 mkdir cut && : >cut/job.conf
 check "a job.conf without options, as a full disk leaves of a copy" train 2 $gpt --resume cut --steps 2
 check "is none of a run" says "^gradscale: --resume: cut/job.conf is not that of a run: it names no model"
+check "a comparison" compared versus
+check "its folder is none of a run" train 2 --resume versus
+check "is told of" says "^gradscale: --resume: versus/job.conf is not that of a run: it names no folder of checkpoints"
 "$gs" train $gpt --steps 100000 --warmup 0 --valid-every 0 --checkpoint-every 0 --checkpoint run --log run/log --quiet &
 first=$!
 until_true grep -qs '^{"step":3,' run/log
 kill -9 $first
 wait $first 2>/dev/null
 check "killed before its first checkpoint" test -s run/job.conf -a ! -e run/step-00000001.safetensors
+cp run/job.conf job.old
+check "a comparison over its options" exits 2 "$gs" compare $gpt --steps 2 --runs fp32 --output run
+check "is refused" says "^gradscale: --output: run/job.conf is that of a run: name another folder"
+check "which stay" cmp run/job.conf job.old
+check "a comparison over a comparison" compared versus
 lines=$(wc -l <run/log)
 check "it goes on with its own options" train 0 --resume --checkpoint run --steps 5
 check "from the beginning" says "^resumed    at the beginning: run has no checkpoint yet"
