@@ -162,7 +162,8 @@ static void test_damaged_rows(void)
         {"91,a\n92,b\n3,c\n4,d\n", "91,a\n92,b\n3,c\n"},
         {"1,a\nx,b\n3,c\n4,d\n", "1,a\nx,b\n3,c\n"},           /* none */
         {"1,a\n2,b\n3,c\n4,d\n1,e\n6,f\n", "1,a\n2,b\n3,c\n"}, /* of one that goes */
-        {"1,a\n2,b\n3,c\n4,d\n3", "1,a\n2,b\n3,c\n"},          /* cut off: of 30, perhaps */
+        {"1,a\n2,b\n3,c\n4,d\n3,e\n", "1,a\n2,b\n3,c\n"},
+        {"1,a\n2,b\n3,c\n4,d\n3", "1,a\n2,b\n3,c\n"}, /* cut off: of 30, perhaps */
         {"1,a\n2,b\n4,d\n3", "1,a\n2,b\n"},
         {"4,d\n5,e\n", ""},
     };
