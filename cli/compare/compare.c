@@ -204,6 +204,18 @@ static int check_same(const char *path, const char *text, size_t length)
     return code;
 }
 
+/* A run of train goes on by its own job.conf. */
+static int check_other(const char *path)
+{
+    static char have[GS_CHECKPOINT_CONFIG];
+    const ssize_t got = may_be_file(path) ? read_start(path, have, sizeof have - 1) : 0;
+    if (got < 0)
+        return cli_failed("%.120s cannot be read: %s", path, strerror(errno));
+    return strstr(have, "\ncheckpoint = ")
+               ? cli_fail("--output: %.120s is that of a run: name another folder", path)
+               : CLI_GO;
+}
+
 /* The options of all runs, as a file that train reads: a run can be repeated by hand. */
 static int write_config(const char *path)
 {
@@ -212,9 +224,10 @@ static int write_config(const char *path)
     FILE *f = cli_text_begin(&text, &length);
     cli_config_write(f, train_rows);
     cli_text_end(f);
-    int code = given.resume ? check_same(path, text, length) : CLI_GO;
+    int code = given.resume ? check_same(path, text, length) : check_other(path);
     bool opened = true;
-    const int why = given.resume ? 0 : cli_write_here(path, text, length, &opened);
+    const int why =
+        given.resume || code != CLI_GO ? 0 : cli_write_here(path, text, length, &opened);
     if (why != 0)
         code = opened ? cli_failed("%.120s: %s", path, strerror(why))
                       : cli_fail("%.120s: %s", path, strerror(why));

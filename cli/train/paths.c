@@ -144,6 +144,7 @@ int train_check_paths(const train_options *o)
                {"checkpoint", o->checkpoint, train_check_new_folder},
                {"data", o->data, NULL},
                {"labels", o->labels, NULL},
+               {"tokenizer", o->tokenizer, NULL},
                {"init", o->init, NULL},
                {"config", o->config, NULL}};
     const size_t n = sizeof all / sizeof all[0];
@@ -157,13 +158,13 @@ int train_check_paths(const train_options *o)
         if (strcmp(all[i].path, "-") == 0) /* standard output has the summary */
             return cli_fail("--%s - is no name of a file or folder here: write ./- if it is meant",
                             all[i].option);
-        if (all[i].check == train_check_file && is_of_run(all[i].path))
+        if (is_of_run(all[i].path))
             return cli_fail("--%s %.120s is a file of the run itself: name another one",
                             all[i].option, all[i].path);
         const int why = all[i].check(all[i].path);
-        if (why != 0)
-            return cli_fail("--%s %.120s cannot be written: %s", all[i].option, all[i].path,
-                            strerror(why));
+        if (why != 0) /* the disk's fault, or the user's */
+            return (why == EIO ? cli_failed : cli_fail)("--%s %.120s cannot be written: %s",
+                                                        all[i].option, all[i].path, strerror(why));
         if ((all[i].path == o->log || all[i].path == o->csv) && !o->overwrite && !o->resume &&
             !o->dry_run && has_content(all[i].path))
             return cli_fail("--%s %.120s is there already: name another file, or add --overwrite "

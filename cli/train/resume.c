@@ -35,14 +35,24 @@ bool train_resume_again(char *checkpoint, size_t room)
            gs_saver_newest(checkpoint, room, train_given.checkpoint, NULL) == GS_OK;
 }
 
+/* Whether something is there; why tells: 0, or an errno that says that there is nothing. */
+static int look(struct stat *about, int *why, const char *path)
+{
+    *why = stat(path, about) == 0 ? 0 : errno;
+    if (*why == 0 || *why == ENOENT || *why == ENOTDIR || *why == ELOOP || *why == ENAMETOOLONG)
+        return CLI_GO;
+    return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(*why));
+}
+
 static int find_config(gs_checkpoint_text *text, const char *folder)
 {
     char path[4096];
     struct stat about;
-    const bool fits = train_config_path(path, sizeof path, folder);
-    const int why = !fits ? ENAMETOOLONG : stat(path, &about) != 0 ? errno : 0;
-    if (why == EIO)
-        return cli_failed("--resume: %.120s cannot be looked at: %s", path, strerror(why));
+    int why = ENAMETOOLONG;
+    const int code =
+        train_config_path(path, sizeof path, folder) ? look(&about, &why, path) : CLI_GO;
+    if (code != CLI_GO)
+        return code;
     if (why)
         return cli_fail("--resume: %.120s holds neither a checkpoint nor the job.conf of a run: "
                         "begin it without --resume",
@@ -69,10 +79,13 @@ int train_resume_find(char *path, size_t room, gs_checkpoint_text *text)
     if (!folder)
         return cli_fail("--resume needs the folder of the run: --resume DIR");
     struct stat s;
-    if (stat(folder, &s) == 0 && !S_ISDIR(s.st_mode))
+    int why;
+    const int code = look(&s, &why, folder);
+    if (code != CLI_GO)
+        return code;
+    if (!why && !S_ISDIR(s.st_mode))
         return cli_fail("--resume needs the folder of the run, and %.120s is a file", folder);
-    gs_status status =
-        access(folder, F_OK) == 0 ? gs_saver_newest(path, room, folder, &error) : GS_ENAME;
+    gs_status status = why ? GS_ENAME : gs_saver_newest(path, room, folder, &error);
     if (status == GS_ENAME) /* not yet */
         return find_config(text, folder);
     if (status != GS_OK)
@@ -95,17 +108,19 @@ bool train_config_path(char *path, size_t room, const char *folder)
     return n > 0 && (size_t)n < room;
 }
 
-/* What follows "FOLDER/" in a path; NULL: it is not below it, or a part of it is "..". */
+/* What follows "FOLDER/" in a path, "" of the folder itself; NULL: it lies elsewhere, or a part of
+ * it is "..". */
 static const char *part_below(const char *path, const char *folder)
 {
     const size_t n = folder ? strlen(folder) : 0;
-    if (n == 0 || strncmp(path, folder, n) != 0 || (path[n] != '/' && folder[n - 1] != '/'))
+    if (n == 0 || strncmp(path, folder, n) != 0 ||
+        (path[n] != '/' && path[n] != 0 && folder[n - 1] != '/'))
         return NULL;
     const char *rest = path + n + strspn(path + n, "/");
     for (const char *p = rest; *p; p += strcspn(p, "/"), p += strspn(p, "/"))
         if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == 0))
             return NULL;
-    return *rest ? rest : NULL;
+    return rest;
 }
 
 static const char outside[] = "outside of its folder";
@@ -172,6 +187,9 @@ int train_resume_read(const gs_checkpoint_text *text, const char *checkpoint, co
         train_given.model == 0) /* of an empty one all is default */
         code = cli_fail("--resume: %.120s is not that of a run: it names no model", path);
     train_options *g = &train_given;
+    if (code == CLI_GO && !*checkpoint && !g->checkpoint) /* of a comparison */
+        code = cli_fail("--resume: %.120s is not that of a run: it names no folder of checkpoints",
+                        path);
     const char *was = g->checkpoint ? g->checkpoint : "";
     if (code == CLI_GO)
         code = confine(&g->log, "log", was, folder, given->log);

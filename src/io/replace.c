@@ -106,7 +106,7 @@ static bool open_temporary(gsi_replace *r)
             continue;
         /* where there are no locks, nobody can hold one, and nothing is ever removed */
         gsi_flock(r->fd, LOCK_EX | LOCK_NB);
-        if (fstat(r->fd, &st) == 0 && st.st_nlink > 0)
+        if (fstat(r->fd, &st) != 0 || st.st_nlink > 0) /* one that is gone cannot be renamed */
             return true;
         close(r->fd);
     }

@@ -116,7 +116,8 @@ static gs_status keep_json(uint64_t *keep, const char *path, old_log *old, gs_er
     return close_old(old, path, ours, "log", error);
 }
 
-/* Bytes of the CSV that are its header and whole rows of steps up to `step`. */
+/* Bytes of the CSV that are its header and whole rows of steps up to `step`. A row with a later one
+ * that rows with earlier ones follow is a damaged row, and stays. */
 static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64_t step,
                           old_log *old, gs_error *error)
 {
@@ -127,18 +128,23 @@ static gs_status keep_csv(gs_logger *l, uint64_t *keep, const char *path, uint64
         return status;
     gsi_log_header(l);
     const size_t n = l->line.n;
+    uint64_t end = 0, last = 0;
     bool ours = true;
     if (l->line.lost) {
         close(old->fd);
         return gsi_fail(error, GS_ENOMEM, "no memory to read a log");
     }
     for (bool header = true; ours && next_line(old, &row); header = false) {
+        const uint64_t at = header ? 0 : strtoull(row.text, NULL, 10);
         if (header)
             ours = is_part(&row, l->line.text, n) ||
                    (row.whole && row.length == n && memcmp(row.text, l->line.text, n) == 0);
-        else if (strtoull(row.text, NULL, 10) > step)
-            break;
-        *keep += row.whole ? row.length + 1 : 0;
+        const bool follows = *keep == end || at > last; /* rows of later steps, which go with it */
+        end += row.whole ? row.length + 1 : 0;
+        if (row.whole && at <= step && follows) {
+            *keep = end;
+            last = at;
+        }
     }
     l->line.n = 0;
     return close_old(old, path, ours, "CSV log", error);

@@ -63,6 +63,8 @@ check "a tokenizer for images" says 2 "--data: shapes: has no use for a tokenize
 
 # ---- a GPT of tokens ----
 
+check "a report over the tokenizer" says 2 "--report and --tokenizer are the same file" \
+    train $gpt --data "$tmp/text" --tokenizer "$tmp/tok/tokenizer.json" --report "$tmp/tok/tokenizer.json" --no-save $small
 check "train --tokenizer" "$gs" train $gpt --data "$tmp/text" --tokenizer "$tmp/tok" --steps 30 --precision bf16 $small \
     --checkpoint "$tmp/run" --log "$tmp/run.jsonl"
 mv "$tmp/tok" "$tmp/moved" # the checkpoint has it inside

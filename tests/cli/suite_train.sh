@@ -195,6 +195,9 @@ check "one file, two names" refuses "--log and --csv are the same file" $mlp --l
 check "a report over a table" refuses "--report and --csv are the same file" $mlp --csv "$tmp/x" --report "$tmp//x"
 check "a report over the run's options" refuses "--report run/job.conf is a file of the run itself: name another one" $mlp --checkpoint "$tmp/run" --report "$tmp/run/job.conf"
 check "a table among the checkpoints" refuses "--csv run//best.safetensors is a file of the run itself: name another one" $mlp --checkpoint "$tmp/run" --csv "$tmp/run//best.safetensors"
+check "event files in the place of a checkpoint" refuses \
+    "--tensorboard run/step-00000003.safetensors is a file of the run itself: name another one" \
+    $mlp --checkpoint "$tmp/run" --tensorboard "$tmp/run/step-00000003.safetensors"
 check "a log over the data" refuses "--log and --data are the same file" $mlp --log "$images"
 check "which stay" test "$(wc -c <"$images")" -eq 25616
 check "a checkpoint without UTF-8" refuses \

@@ -120,6 +120,20 @@ static void test_stolen_temporary(void)
     empty_folder();
 }
 
+/* Nor is one left behind that cannot be looked at. */
+static void test_unseen_temporary(void)
+{
+    gsi_replace r;
+    gs_error error = {0};
+    fault_plan(FAULT_STAT, 2, EIO);
+    CHECK(gsi_replace_begin(&r, in_folder("file"), &error) == GS_OK && fault_struck());
+    fault_plan(FAULT_NONE, 0, 0);
+    CHECK(gsi_replace_write(&r, "text", 4, &error) == GS_OK);
+    CHECK_MSG(gsi_replace_end(&r, &error) == GS_OK, "%s", error.text);
+    CHECK(unlink(in_folder("file")) == 0);
+    CHECK_MSG(rmdir(folder) == 0 && mkdir(folder, 0700) == 0, "%s", strerror(errno));
+}
+
 /* A new file gets the old one's permissions, or is none; its owner only where that may be. */
 static void test_permissions(void)
 {
@@ -309,6 +323,7 @@ static void test_bare_names(void)
 }
 
 TESTS({"sync", test_sync}, {"full_disk", test_full_disk}, {"full_pipe", test_full_pipe},
-      {"stolen_temporary", test_stolen_temporary}, {"permissions", test_permissions},
-      {"nothing", test_nothing}, {"names_of_others", test_names_of_others}, {"hosts", test_hosts},
-      {"folders", test_folders}, {"long_line", test_long_line}, {"bare_names", test_bare_names})
+      {"stolen_temporary", test_stolen_temporary}, {"unseen_temporary", test_unseen_temporary},
+      {"permissions", test_permissions}, {"nothing", test_nothing},
+      {"names_of_others", test_names_of_others}, {"hosts", test_hosts}, {"folders", test_folders},
+      {"long_line", test_long_line}, {"bare_names", test_bare_names})

@@ -151,6 +151,38 @@ static void test_other_headers(void)
     }
 }
 
+/* A damaged number of a step costs no row that follows, and rows that will be written again go. */
+static void test_damaged_rows(void)
+{
+    static const struct {
+        const char *rows, *kept;
+    } cases[] = {
+        {"1,a\n2,b\n3,c\n4,d\n", "1,a\n2,b\n3,c\n"},
+        {"1,a\n92,b\n3,c\n4,d\n5,e\n", "1,a\n92,b\n3,c\n"}, /* too late */
+        {"91,a\n92,b\n3,c\n4,d\n", "91,a\n92,b\n3,c\n"},
+        {"1,a\nx,b\n3,c\n4,d\n", "1,a\nx,b\n3,c\n"},           /* none */
+        {"1,a\n2,b\n3,c\n4,d\n1,e\n6,f\n", "1,a\n2,b\n3,c\n"}, /* of one that goes */
+        {"1,a\n2,b\n3,c\n4,d\n3,e\n", "1,a\n2,b\n3,c\n"},
+        {"1,a\n2,b\n3,c\n4,d\n3", "1,a\n2,b\n3,c\n"}, /* cut off: of 30, perhaps */
+        {"1,a\n2,b\n4,d\n3", "1,a\n2,b\n"},
+        {"4,d\n5,e\n", ""},
+    };
+    char header[1000], text[2000];
+    gs_logger *log = open_log((gs_logger_config){.csv = path_of("d.csv")});
+    gs_logger_close(log);
+    snprintf(header, sizeof header, "%s", read_back(path_of("d.csv")));
+    for (size_t k = 0; k < GSI_COUNT(cases); k++) {
+        snprintf(text, sizeof text, "%s%s", header, cases[k].rows);
+        write_text(path_of("d.csv"), text);
+        log = open_log((gs_logger_config){.csv = path_of("d.csv"), .resume = 1, .step = 3});
+        gs_logger_close(log);
+        const char *kept = read_back(path_of("d.csv"));
+        CHECK_MSG(strncmp(kept, header, strlen(header)) == 0 &&
+                      strcmp(kept + strlen(header), cases[k].kept) == 0,
+                  "%zu: %s", k, kept);
+    }
+}
+
 /* ---- reading ---- */
 
 static void test_values(void)
@@ -247,5 +279,6 @@ static void test_clean_up(void)
 }
 
 TESTS({"begin", test_begin}, {"numbers", test_numbers}, {"both", test_both}, {"run", test_run},
-      {"other headers", test_other_headers}, {"values", test_values}, {"too many", test_too_many},
-      {"memory", test_memory}, {"clean up", test_clean_up})
+      {"other headers", test_other_headers}, {"damaged rows", test_damaged_rows},
+      {"values", test_values}, {"too many", test_too_many}, {"memory", test_memory},
+      {"clean up", test_clean_up})
