@@ -603,6 +603,43 @@ static void test_cifar(void)
     refused((gs_data_config){.name = folder}, GS_EFORMAT, "images of CIFAR have 3073 each");
 }
 
+/* Folders behind links are read as those that are there; a link upwards holds nothing new. */
+static void test_links(void)
+{
+    empty_folder();
+    write_classes("far", 3, false);
+    write_classes("near", 3, false);
+    CHECK(rename(in_folder("far/dark"), in_folder("near/dim")) == 0);
+    make_folder("far/bright/deep");
+    CHECK(rename(in_folder("far/bright/002.png"), in_folder("far/bright/deep/002.png")) == 0);
+    static const char *const links[][2] = {{"../far/bright", "near/linked"},
+                                           {"..", "near/dark/up"},
+                                           {".", "near/dark/here"},
+                                           {"../../near/dark", "far/bright/back"},
+                                           {"../bright", "far/bright/again"}};
+    for (size_t i = 0; i < GSI_COUNT(links); i++)
+        CHECK(symlink(links[i][0], in_folder(links[i][1])) == 0);
+    gs_data *data = open_it((gs_data_config){.name = in_folder("near")});
+    const gs_data_info *info = gs_data_get_info(data);
+    CHECK(info->classes == 4 && strcmp(info->labels[3], "linked") == 0);
+    int found = 0;
+    for (int split = 0; split < 2; split++)
+        for (uint64_t i = 0; i < info->items[split]; i++) {
+            char name[256];
+            gs_data_item_name(name, sizeof name, data, (gs_split)split, i);
+            found += strstr(name, "/linked/00") || strstr(name, "/linked/deep/002.png");
+        }
+    CHECK(found == 3);
+    gs_data_close(data);
+    make_folder("apart");
+    CHECK(symlink("../near", in_folder("apart/train")) == 0);
+    CHECK(symlink("../near", in_folder("apart/val")) == 0);
+    data = open_it((gs_data_config){.name = in_folder("apart")});
+    info = gs_data_get_info(data);
+    CHECK(info->classes == 4 && info->items[0] == info->items[1]);
+    gs_data_close(data);
+}
+
 /* Classes that are names in one place and numbers in the other: a name that is a number is that. */
 static void test_numbers_as_names(void)
 {
@@ -791,5 +828,5 @@ static void test_loader(void)
 TESTS({"folder", test_folder}, {"written", test_written}, {"fashion-mnist", test_fashion_mnist},
       {"masks", test_masks}, {"damaged", test_damaged}, {"fit", test_fit}, {"npy", test_npy},
       {"csv", test_csv}, {"npz", test_npz}, {"cifar", test_cifar}, {"cifar100", test_cifar100},
-      {"numbers as names", test_numbers_as_names}, {"nanogpt", test_nanogpt},
+      {"links", test_links}, {"numbers as names", test_numbers_as_names}, {"nanogpt", test_nanogpt},
       {"augment", test_augment}, {"loader", test_loader})
