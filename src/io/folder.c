@@ -55,10 +55,18 @@ static char *joined(gsi_heap *heap, const char *folder, const char *name)
     return path;
 }
 
-static gs_status walk(gsi_paths *p, const char *folder, int depth, gs_error *error);
+/* A folder that is being read, and those above it. */
+typedef struct opened {
+    const struct opened *above;
+    dev_t device;
+    ino_t inode;
+    int depth;
+} opened;
+
+static gs_status walk(gsi_paths *p, const char *folder, const opened *above, gs_error *error);
 
 /* Keeps the path, or frees it. */
-static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
+static gs_status take(gsi_paths *p, char *path, const opened *in, gs_error *error)
 {
     struct stat st, target;
     gs_status status = GS_OK;
@@ -66,11 +74,13 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
     if (lstat(path, &st) != 0) {
         status = fail(path, error, GS_EIO, strerror(errno));
     } else if (S_ISDIR(st.st_mode)) {
-        status = walk(p, path, depth + 1, error);
+        status = walk(p, path, in, error);
     } else if (stat(path, &target) != 0) {
         file = p->all;
         if (!file && !gsi_is_nothing(errno))
             status = fail(path, error, GS_EIO, strerror(errno));
+    } else if (S_ISDIR(target.st_mode) && p->all) {
+        status = walk(p, path, in, error);
     } else {
         file = S_ISREG(target.st_mode) && (target.st_size > 0 || p->all);
     }
@@ -88,10 +98,26 @@ static gs_status take(gsi_paths *p, char *path, int depth, gs_error *error)
     return status;
 }
 
-static gs_status walk(gsi_paths *p, const char *folder, int depth, gs_error *error)
+static bool is_above(const opened *o, const struct stat *st)
 {
-    if (depth > GSI_FOLDER_DEPTH)
+    while (o && (o->inode != st->st_ino || o->device != st->st_dev))
+        o = o->above;
+    return o;
+}
+
+/* A link may lead to a folder above: what is there has been taken, or will be. */
+static gs_status walk(gsi_paths *p, const char *folder, const opened *above, gs_error *error)
+{
+    struct stat st;
+    if (above && above->depth == GSI_FOLDER_DEPTH)
         return fail(folder, error, GS_ESIZE, "folders lie too deep in each other");
+    if (p->folders++ == GSI_FOLDER_FOLDERS)
+        return fail(folder, error, GS_ESIZE, "there are too many folders in the folder");
+    if (stat(folder, &st) != 0)
+        return fail(folder, error, GS_EIO, strerror(errno));
+    if (is_above(above, &st))
+        return GS_OK;
+    const opened here = {above, st.st_dev, st.st_ino, above ? above->depth + 1 : 0};
     DIR *dir = gsi_opendir(folder);
     if (!dir)
         return fail(folder, error, GS_EIO, strerror(errno));
@@ -101,7 +127,7 @@ static gs_status walk(gsi_paths *p, const char *folder, int depth, gs_error *err
     while (status == GS_OK && (entry = readdir(dir))) {
         if (entry->d_name[0] != '.') {
             char *path = joined(p->heap, folder, entry->d_name);
-            status = path ? take(p, path, depth, error)
+            status = path ? take(p, path, &here, error)
                           : fail(folder, error, GS_ENOMEM, "there is no memory for its names");
         }
         errno = 0;
@@ -120,7 +146,7 @@ static int by_bytes(const void *a, const void *b)
 gs_status gsi_paths_walk(gsi_paths *paths, const char *folder, gs_error *error)
 {
     const size_t before = paths->n;
-    const gs_status status = walk(paths, folder, 0, error);
+    const gs_status status = walk(paths, folder, NULL, error);
     if (paths->n > before)
         qsort(paths->list + before, paths->n - before, sizeof *paths->list, by_bytes);
     return status;

@@ -14,18 +14,19 @@ bool gsi_path_replace(char out[GSI_PATH], const char *path, const char *from, co
 bool gsi_may_be_there(const char *path);
 bool gsi_is_nothing(int why); /* whether the errno says that nothing is there */
 
-enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 1 << 22 };
+enum { GSI_FOLDER_DEPTH = 32, GSI_FOLDER_FILES = 1 << 22, GSI_FOLDER_FOLDERS = 1 << 20 };
 
 typedef struct gsi_paths {
     gsi_heap *heap;
-    bool all;    /* files that are empty and links to nothing too: who opens them is told */
-    char **list; /* [n] */
+    bool all;       /* files that are empty and links to nothing too: who opens them is told */
+    size_t folders; /* that were read */
+    char **list;    /* [n] */
     size_t n, room;
 } gsi_paths;
 
 /* Adds the regular files below `folder`, sorted by their bytes, unless they are empty. Names that
- * begin with a dot are passed over, and links to folders, so that no file comes twice. More folders
- * in each other, or more files, than above are refused. */
+ * begin with a dot are passed over, and links to folders, so that no file comes twice; with `all`
+ * links are followed, but to folders above. More than the limits above are refused. */
 gs_status gsi_paths_walk(gsi_paths *paths, const char *folder, gs_error *error);
 void gsi_paths_free(gsi_paths *paths);
 

@@ -138,23 +138,35 @@ bool gsi_json_is(const gsi_json *j, const char *text)
 
 enum { LONGEST = 1200 }; /* a double has 767 digits at most; a longer number is none of ours */
 
-/* The number, in any locale: strtod wants an end and the locale's point. */
-static double to_double(const gsi_json *j)
+bool gsi_number(double *out, const char *text, size_t size)
 {
-    const char *point = localeconv()->decimal_point, *const text = j->text + j->begin;
+    const char *point = localeconv()->decimal_point;
     const size_t width = strlen(point);
     char copy[LONGEST + MB_LEN_MAX]; /* a number has one point at most */
-    size_t n = 0;
-    for (size_t i = 0; i < j->size; i++) {
-        if (text[i] == '.') {
+    size_t n = 0, points = 0;
+    char *end;
+    if (size == 0 || size > LONGEST)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '.' && ++points == 1) {
             memcpy(copy + n, point, width);
             n += width;
+        } else if (text[i] == '.' || text[i] == point[0]) {
+            return false;
         } else {
             copy[n++] = text[i];
         }
     }
     copy[n] = 0;
-    return strtod(copy, NULL);
+    *out = strtod(copy, &end);
+    return end == copy + n;
+}
+
+static double to_double(const gsi_json *j)
+{
+    double x = (double)NAN;
+    gsi_number(&x, j->text + j->begin, j->size);
+    return x;
 }
 
 static size_t skip_digits(gsi_json *j)

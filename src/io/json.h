@@ -48,6 +48,8 @@ bool gsi_json_next(gsi_json *j);
 /* The string or key without its escapes, in out[j->size + 1] with a 0 behind; its length. */
 size_t gsi_json_string(char *out, const gsi_json *j);
 bool gsi_json_is(const gsi_json *j, const char *text); /* a string or key that has no escapes */
+/* strtod of `size` bytes, at most 1200, with a point in any locale. False: they are no number. */
+bool gsi_number(double *out, const char *text, size_t size);
 bool gsi_json_count(uint64_t *out, const gsi_json *j); /* digits alone, up to 2^63 - 1 */
 
 typedef struct gsi_node {

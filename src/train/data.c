@@ -150,7 +150,7 @@ static gs_status open_kind(gs_data *data, const gs_data_config *config, gs_error
         status = gsi_fail(error, GS_ERANGE, "%s: has no use for a tokenizer: it is not text",
                           data->name);
     if (status == GS_OK)
-        status = gsi_data_alike(data, error);
+        status = gsi_data_alike(data, !config->unlabelled, error);
     if (status == GS_OK && data->info.items[GS_SPLIT_TRAIN] == 0)
         status = gsi_fail(error, GS_ESIZE, "%s: is too short for one item", data->name);
     return status;

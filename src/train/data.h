@@ -51,16 +51,20 @@ struct gs_data {
 size_t gsi_data_time(const gs_data_config *config);
 
 /* After open: that the set is what config.like says, whose classes, labels and normalisation become
- * the set's. */
-gs_status gsi_data_alike(gs_data *data, gs_error *error);
+ * the set's. Of one that is labelled classes are compared, too. */
+gs_status gsi_data_alike(gs_data *data, bool labelled, gs_error *error);
 
 /* Divides `all` items: the share of config.valid, at least one of two, is for validation. */
 void gsi_data_split(gs_data *data, const gs_data_config *config, uint64_t all);
 
 /* Names of classes, sorted and each once, become the set's labels; or those of config.like, where
- * one that is not among them is an error. names[n] is sorted. */
+ * one that is not among them is an error. If its classes are numbers and names are, too, there are
+ * no labels: a name is its class's number. names[n] is sorted. */
 gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error *error);
-/* The class of a name among the set's labels. */
+/* A copy of the name of a class, which is UTF-8, in the set's arena. */
+gs_status gsi_data_label(const char **out, gs_data *data, const char *name, size_t length,
+                         gs_error *error);
+/* The class of a name among the set's labels, or by its number; -1: it has none. */
 int32_t gsi_data_class(const gs_data *data, const char *name);
 
 /* Varies item `position` of a run: x [h, w, channels], and targets [h, w] where classes are of

@@ -239,7 +239,35 @@ void gs_data_info_free(gs_data_info *info)
 
 /* ---- data that are to be like others ---- */
 
-gs_status gsi_data_alike(gs_data *data, gs_error *error)
+enum { DIGITS = 9 }; /* of the number of a class, at most */
+
+/* The number that a class has for a name, such as a folder 0, 1 or 10; -1: it is a word. */
+static int64_t number_of(const char *name)
+{
+    const size_t n = strspn(name, "0123456789");
+    return n > 0 && n <= DIGITS && !name[n] ? strtol(name, NULL, 10) : -1;
+}
+
+/* Classes that have a name in both have the same one; where those of the model are called by
+ * numbers, a class that is a number is the one that is called so. */
+static gs_status compare_classes(const gs_data *data, gs_error *error)
+{
+    const gs_data_info *info = &data->info, *like = data->like;
+    for (size_t c = 0; like->labels && info->labels != like->labels && c < info->classes; c++) {
+        const char *name = like->labels[c];
+        const int64_t number = number_of(name);
+        if (info->labels && strcmp(info->labels[c], name) != 0)
+            return gsi_fail(error, GS_ENAME, "%s: its class %zu is %.60s, and the model's is %.60s",
+                            data->name, c, info->labels[c], name);
+        if (!info->labels && number >= 0 && number != (int64_t)c)
+            return gsi_fail(error, GS_ENAME,
+                            "%s: its classes are numbers, and the model's class %zu is called %s",
+                            data->name, c, name);
+    }
+    return GS_OK;
+}
+
+gs_status gsi_data_alike(gs_data *data, bool labelled, gs_error *error)
 {
     gs_data_info *info = &data->info;
     const gs_data_info *like = data->like;
@@ -265,11 +293,12 @@ gs_status gsi_data_alike(gs_data *data, gs_error *error)
                         data->name);
     if (info->tokenizer && strcmp(info->tokenizer, like->tokenizer) != 0)
         return gsi_fail(error, GS_ERANGE, "%s: its tokens are not those of the model", data->name);
+    const gs_status status = labelled ? compare_classes(data, error) : GS_OK;
     info->classes = like->classes;
     info->mean = like->mean;
     info->inverse_std = like->inverse_std;
     info->labels = like->labels;
-    return GS_OK;
+    return status;
 }
 
 /* ---- names of classes ---- */
@@ -279,11 +308,15 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Most sets have them sorted; CIFAR's few have an order of their own. */
+/* Most sets have them sorted; CIFAR's few have an order of their own; a model's may be numbers. */
 int32_t gsi_data_class(const gs_data *data, const char *name)
 {
     const gs_data_info *info = &data->info;
     const char *const *labels = info->labels, *const * at;
+    if (!labels) {
+        const int64_t number = number_of(name);
+        return number < (int64_t)info->classes ? (int32_t)number : -1;
+    }
     if (data->sorted) {
         at = bsearch(&name, labels, info->classes, sizeof *labels, by_text);
         return at ? (int32_t)(at - labels) : -1;
@@ -302,6 +335,30 @@ static bool are_sorted(const char *const *labels, size_t n)
     return true;
 }
 
+gs_status gsi_data_label(const char **out, gs_data *data, const char *name, size_t length,
+                         gs_error *error)
+{
+    char shown[GSI_SHOWN];
+    if (!gsi_utf8(name, length)) /* a checkpoint, which is JSON, would change it */
+        return gsi_fail(error, GS_EFORMAT, "%s: the name of its class %s is not UTF-8", data->name,
+                        gsi_show(shown, name, length));
+    char *copy = gsi_arena_new(&data->arena, length + 1, 1);
+    if (!copy)
+        return gsi_fail(error, GS_ENOMEM, "%s: there is no memory for its classes", data->name);
+    memcpy(copy, name, length);
+    copy[length] = 0;
+    *out = copy;
+    return GS_OK;
+}
+
+static bool has_number(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (number_of(names[i]) >= 0)
+            return true;
+    return false;
+}
+
 gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error *error)
 {
     const gs_data_info *like = data->like;
@@ -310,29 +367,29 @@ gs_status gsi_data_labels(gs_data *data, const char **names, size_t n, gs_error 
     for (size_t i = 0; i < n; i++)
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
             names[classes++] = names[i];
-    if (like && like->labels) {
+    if (like && (like->labels || has_number(names, classes))) {
         data->info.labels = like->labels;
         data->info.classes = like->classes;
-        data->sorted = are_sorted(like->labels, like->classes);
+        data->sorted = like->labels && are_sorted(like->labels, like->classes);
         for (size_t i = 0; i < classes; i++)
             if (gsi_data_class(data, names[i]) < 0)
                 return gsi_fail(error, GS_ENAME, "%s: its class %.60s is none of the model's",
                                 data->name, names[i]);
         return GS_OK;
     }
+    if (like && classes < like->classes)
+        return gsi_fail(error, GS_ENAME,
+                        "%s: its %zu class%s names, and names do not say which of the model's %zu "
+                        "numbers they are",
+                        data->name, classes, classes == 1 ? " has" : "es have", like->classes);
     if (classes < 2)
         return gsi_fail(error, GS_ESIZE, "%s: has 1 class, and 2 are needed", data->name);
     const char **labels = gsi_arena_new(&data->arena, classes, sizeof *labels);
     for (size_t i = 0; labels && i < classes; i++) {
-        char shown[GSI_SHOWN];
-        const size_t length = strlen(names[i]) + 1;
-        if (!gsi_utf8(names[i], length - 1)) /* a checkpoint, which is JSON, would change it */
-            return gsi_fail(error, GS_EFORMAT, "%s: the name of its class %s is not UTF-8",
-                            data->name, gsi_show(shown, names[i], length - 1));
-        char *copy = gsi_arena_new(&data->arena, length, 1);
-        if (!copy)
-            return gsi_fail(error, GS_ENOMEM, "%s: no memory for its classes", data->name);
-        labels[i] = memcpy(copy, names[i], length);
+        const gs_status status =
+            gsi_data_label(&labels[i], data, names[i], strlen(names[i]), error);
+        if (status != GS_OK)
+            return status;
     }
     data->info.labels = labels;
     data->info.classes = classes;

@@ -121,12 +121,10 @@ static gs_status add_names(gs_data *data, gsi_lines *lines, const char **names, 
     while (*n < most && (status = gsi_lines_next(lines, &more, error)) == GS_OK && more) {
         if (lines->length == 0)
             continue;
-        char *copy = gsi_arena_new(&data->arena, lines->length + 1, 1);
-        if (!copy)
-            return no_memory(data, error);
-        memcpy(copy, lines->text, lines->length);
-        copy[lines->length] = 0;
-        names[(*n)++] = copy;
+        status = gsi_data_label(&names[*n], data, lines->text, lines->length, error);
+        if (status != GS_OK)
+            return status;
+        ++*n;
     }
     return status;
 }

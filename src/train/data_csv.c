@@ -1,12 +1,11 @@
 /* CSV: a row per item, numbers and one column of classes: the one that the first line calls label,
  * class, target or y, or else the last. Classes are numbers from 0 on, or any words. Without labels
  * that column is not read, and need not be there. */
+#include "io/json.h"
 #include "io/lines.h"
 #include "train/data_images.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_COLUMNS = 1 << 16 };
@@ -80,13 +79,7 @@ static bool cut(table *t, const gsi_lines *l)
     }
 }
 
-static bool is_number(double *out, const char *text)
-{
-    char *end;
-    errno = 0;
-    *out = strtod(text, &end);
-    return end != text && *end == 0;
-}
+static bool is_number(double *out, const char *text) { return gsi_number(out, text, strlen(text)); }
 
 /* A field of a first line that makes it titles. Where a value is missing, it does not. */
 static bool is_title(const char *text)

@@ -18,7 +18,7 @@ static char folder[64];
 /* The path of a name in the folder of this run; the same pointer for the same name. */
 static inline const char *in_folder(const char *name)
 {
-    static char paths[160][160];
+    static char paths[256][160];
     char path[160];
     if (!folder[0]) {
         strcpy(folder, "/tmp/gs_test_data_XXXXXX");

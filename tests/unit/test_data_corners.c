@@ -624,12 +624,19 @@ static void test_unlike(void)
         {"seg", IMAGE(4, 4, 3, 2), GS_ESIZE, "has pixels, and the model was trained on classes"},
         {"shards", words, GS_OK, ""},
         {"numbers.csv", features, GS_OK, ""},
-        {"words.csv", IMAGE(1, 2, 1, 2), GS_OK, ""},
+        {"words.csv", IMAGE(1, 2, 1, 2), GS_ENAME, "its class cat is none of the model's"},
+        {"two.csv", IMAGE(1, 2, 1, 2), GS_OK, ""},
+        {"two.csv", IMAGE(1, 2, 1, 3), GS_ENAME, "names do not say which of the model's 3 numbers"},
+        {"signs.csv", IMAGE(1, 2, 1, 3), GS_ENAME, "its class -1 is none of the model's"},
+        {"long.csv", IMAGE(1, 2, 1, 3), GS_ENAME, "its class 0000000001 is none of the model's"},
         {"words.csv", features, GS_ENAME, "its class cat is none of the model's"},
     };
     write_sets();
     write_text("numbers.csv", "1,2,0\n3,4,1\n");
     write_text("words.csv", "1,2,cat\n3,4,1\n");
+    write_text("two.csv", "1,2,cat\n3,4,dog\n");
+    write_text("signs.csv", "1,2,-1\n3,4,1\n");
+    write_text("long.csv", "1,2,x\n3,4,2\n5,6,0000000001\n");
     for (size_t i = 0; i < GSI_COUNT(cases); i++) {
         const gs_data_config config = {
             .size = sizeof config, .name = in_folder(cases[i].name), .like = cases[i].like};

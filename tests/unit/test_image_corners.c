@@ -479,7 +479,7 @@ static void test_folders(void)
     CHECK(gs_data_read(x, NULL, targets, data, GS_SPLIT_TRAIN, 0, NULL) == GS_OK);
     CHECK(targets[0] == -1 && targets[15] == -1 && targets[16] != -1);
     gs_data_close(data);
-    /* masks alone are no images; and some may lie behind a link, which is not listed */
+    /* masks alone are no images; and some may lie behind a link */
     make_folder("alone");
     make_folder("alone/masks");
     write_image("alone/masks/0.png", 4, 4, GREY, 1);

@@ -585,6 +585,14 @@ static void test_cifar(void)
     CHECK(gs_data_read(last, NULL, &class, data, GS_SPLIT_TRAIN, 8, NULL) == GS_OK && class == -1);
     CHECK(memcmp(x, last, sizeof x) == 0); /* the first record is the one to validate with */
     gs_data_close(data);
+    gs_data_close(open_it((gs_data_config){.name = folder, .like = about}));
+    write_text("batches.meta.txt", "a\nb\nd\nc\ne\nf\ng\nh\ni\nj\n");
+    refused((gs_data_config){.name = folder, .like = about}, GS_ENAME,
+            "its class 2 is d, and the model's is c");
+    write_text("batches.meta.txt", "a\nb\nc\nd\xE9\ne\nf\ng\nh\ni\nj\n"); /* Latin-1 */
+    data = open_it((gs_data_config){.name = folder});
+    CHECK(!gs_data_get_info(data)->labels && gs_data_get_info(data)->classes == 3 + 4);
+    gs_data_close(data);
     records[3][0] = 10;
     write_file("data_batch_2.bin", records, sizeof records);
     for (int named = 1; named >= 0; named--) { /* names or not, CIFAR-10 has ten classes */
@@ -593,6 +601,93 @@ static void test_cifar(void)
     }
     write_file("data_batch_2.bin", records, sizeof records - 1);
     refused((gs_data_config){.name = folder}, GS_EFORMAT, "images of CIFAR have 3073 each");
+}
+
+/* Folders behind links are read as those that are there; a link upwards holds nothing new. */
+static void test_links(void)
+{
+    empty_folder();
+    write_classes("far", 3, false);
+    write_classes("near", 3, false);
+    CHECK(rename(in_folder("far/dark"), in_folder("near/dim")) == 0);
+    make_folder("far/bright/deep");
+    CHECK(rename(in_folder("far/bright/002.png"), in_folder("far/bright/deep/002.png")) == 0);
+    static const char *const links[][2] = {{"../far/bright", "near/linked"},
+                                           {"..", "near/dark/up"},
+                                           {".", "near/dark/here"},
+                                           {"../../near/dark", "far/bright/back"},
+                                           {"../bright", "far/bright/again"}};
+    for (size_t i = 0; i < GSI_COUNT(links); i++)
+        CHECK(symlink(links[i][0], in_folder(links[i][1])) == 0);
+    gs_data *data = open_it((gs_data_config){.name = in_folder("near")});
+    const gs_data_info *info = gs_data_get_info(data);
+    CHECK(info->classes == 4 && strcmp(info->labels[3], "linked") == 0);
+    int found = 0;
+    for (int split = 0; split < 2; split++)
+        for (uint64_t i = 0; i < info->items[split]; i++) {
+            char name[256];
+            gs_data_item_name(name, sizeof name, data, (gs_split)split, i);
+            found += strstr(name, "/linked/00") || strstr(name, "/linked/deep/002.png");
+        }
+    CHECK(found == 3);
+    gs_data_close(data);
+    make_folder("apart");
+    CHECK(symlink("../near", in_folder("apart/train")) == 0);
+    CHECK(symlink("../near", in_folder("apart/val")) == 0);
+    data = open_it((gs_data_config){.name = in_folder("apart")});
+    info = gs_data_get_info(data);
+    CHECK(info->classes == 4 && info->items[0] == info->items[1]);
+    gs_data_close(data);
+}
+
+/* Classes that are names in one place and numbers in the other: a name that is a number is that. */
+static void test_numbers_as_names(void)
+{
+#define LIKE(n, more) \
+    "{\"task\":\"classes\",\"height\":8,\"width\":8,\"channels\":3,\"classes\":" #n more "}"
+    empty_folder();
+    write_classes("set", 3, false);
+    CHECK(rename(in_folder("set/bright"), in_folder("set/2")) == 0);
+    CHECK(rename(in_folder("set/dark"), in_folder("set/10")) == 0);
+    gs_data *data =
+        open_it((gs_data_config){.name = in_folder("set"), .like = LIKE(11, ""), .valid = 0.3});
+    const gs_data_info *info = gs_data_get_info(data);
+    CHECK(info->classes == 11 && !info->labels);
+    for (int split = 0; split < 2; split++)
+        for (uint64_t i = 0; i < info->items[split]; i++) {
+            float x[8 * 8 * 3];
+            int32_t class;
+            CHECK(gs_data_read(x, NULL, &class, data, (gs_split)split, i, NULL) == GS_OK);
+            CHECK_MSG(class == (x[0] > 150 ? 2 : 10), "%g is of class %d", (double)x[0], class);
+        }
+    gs_data_close(data);
+    refused((gs_data_config){.name = in_folder("set"), .like = LIKE(10, "")}, GS_ENAME,
+            "its class 10 is none of the model's");
+    CHECK(rename(in_folder("set/10"), in_folder("set/dark")) == 0);
+    refused((gs_data_config){.name = in_folder("set"), .like = LIKE(11, "")}, GS_ENAME,
+            "its class dark is none of the model's");
+    /* words are not numbers: in their order, where there are as many of them */
+    CHECK(rename(in_folder("set/2"), in_folder("set/bright")) == 0);
+    refused((gs_data_config){.name = in_folder("set"), .like = LIKE(11, "")}, GS_ENAME,
+            "names do not say which of the model's 11 numbers");
+    gs_data_close(open_it((gs_data_config){.name = in_folder("set"), .like = LIKE(2, "")}));
+
+    /* numbers for a model that has names */
+    const uint8_t x[2 * 192] = {1}, y[] = {0, 2};
+    uint8_t content[1024];
+    make_folder("arrays");
+    write_file("arrays/x.npy", content, npy(content, "|u1", "(2, 8, 8, 3)", x, sizeof x));
+    write_file("arrays/y.npy", content, npy(content, "|u1", "(2,)", y, sizeof y));
+    static const char *const like[] = {LIKE(3, ",\"labels\":[\"0\",\"1\",\"10\"]"),
+                                       LIKE(3, ",\"labels\":[\"0\",\"b\",\"2\"]"),
+                                       LIKE(4, ",\"labels\":[\"0\",\"1\",\"2\",\"10\"]")};
+    refused((gs_data_config){.name = in_folder("arrays"), .like = like[0]}, GS_ENAME,
+            "its classes are numbers, and the model's class 2 is called 10");
+    for (int i = 1; i < 3; i++)
+        gs_data_close(open_it((gs_data_config){.name = in_folder("arrays"), .like = like[i]}));
+    gs_data_close(open_it(
+        (gs_data_config){.name = in_folder("arrays/x.npy"), .like = like[0], .unlabelled = 1}));
+#undef LIKE
 }
 
 /* The fine class is the second byte; names are beside the files. */
@@ -733,4 +828,5 @@ static void test_loader(void)
 TESTS({"folder", test_folder}, {"written", test_written}, {"fashion-mnist", test_fashion_mnist},
       {"masks", test_masks}, {"damaged", test_damaged}, {"fit", test_fit}, {"npy", test_npy},
       {"csv", test_csv}, {"npz", test_npz}, {"cifar", test_cifar}, {"cifar100", test_cifar100},
-      {"nanogpt", test_nanogpt}, {"augment", test_augment}, {"loader", test_loader})
+      {"links", test_links}, {"numbers as names", test_numbers_as_names}, {"nanogpt", test_nanogpt},
+      {"augment", test_augment}, {"loader", test_loader})

@@ -1,7 +1,7 @@
 /* Numbers in files have a point, whatever the decimal point of the locale is, and whatever the
  * rounding mode. Machines that test have few locales: this one is made by hand, of stand-ins for
  * localeconv, snprintf and strtod. */
-#include "test.h"
+#include "data_files.h"
 
 #include "io/json.h"
 #include "io/line.h"
@@ -129,6 +129,49 @@ static void test_points(void)
     CHECK(strcmp(line_of((double)INFINITY, false), "null") == 0);
 }
 
+/* The locale's own point is none, and comes as a separator of fields, where it is a comma. */
+static void test_csv(void)
+{
+    static const struct {
+        const char *text;
+        double first;
+    } tables[] = {{"0.5,2e1,0\n-.25,1,1\n", 0.5}, {"0.5;2.0;0\n-0.25;1;1\n", 0.5}};
+    static const char *const others[] = {"1;1;0\n1;1,5;1\n", "1;1;0\n1;1.5.5;1\n",
+                                         "1;1;0\n1\xD9\xAB\x35;2;1\n"};
+    empty_folder();
+    for (size_t p = 0; p < GSI_COUNT(points); p++) {
+        for (size_t i = 0; i < GSI_COUNT(tables); i++) {
+            float x[2] = {0};
+            int32_t class = -1;
+            write_text("a.csv", tables[i].text);
+            strcpy(decimal, points[p]);
+            gs_data *data = opened(&(gs_data_config){
+                .size = sizeof(gs_data_config), .name = in_folder("a.csv"), .raw = 1});
+            CHECK_MSG(data && gs_data_get_info(data)->width == 2, "'%s': %s", decimal,
+                      tables[i].text);
+            for (int split = 0; data && split < 2; split++) {
+                CHECK(gs_data_read(x, NULL, &class, data, (gs_split)split, 0, NULL) == GS_OK);
+                CHECK(class == 0 ? x[0] == 0.5f && x[1] > 1.5f : x[0] == -0.25f && x[1] == 1);
+            }
+            gs_data_close(data);
+            strcpy(decimal, ".");
+        }
+        for (size_t i = 0; i < GSI_COUNT(others); i++) {
+            gs_data *data;
+            gs_error error;
+            write_text("a.csv", others[i]);
+            strcpy(decimal, points[p]);
+            CHECK_MSG(gs_data_open(&data,
+                                   &(gs_data_config){.size = sizeof(gs_data_config),
+                                                     .name = in_folder("a.csv")},
+                                   NULL, &error) == GS_EFORMAT,
+                      "'%s': %s", decimal, others[i]);
+            strcpy(decimal, ".");
+        }
+    }
+    CHECK(remove(in_folder("a.csv")) == 0 && rmdir(folder) == 0);
+}
+
 /* 17 digits are rounded away from the number and back to its neighbour: the line ends all the same,
  * and what it says is one of the two. */
 static void test_rounding(void)
@@ -149,4 +192,4 @@ static void test_rounding(void)
     CHECK(others < 3000);
 }
 
-TESTS({"points", test_points}, {"rounding", test_rounding})
+TESTS({"points", test_points}, {"csv", test_csv}, {"rounding", test_rounding})
