@@ -190,7 +190,7 @@ static int predict_text(output *out, const char *path, bool several)
     int code = use_tokens(&ids, &n, u, text, length);
     free(text);
     if (code == CLI_GO && n < 2)
-        code = cli_fail("%.120s: has %zu tokens, and a text of 2 is needed", path, n);
+        code = cli_fail("%.120s: a text needs 2 tokens, and it has %zu", path, n);
     if (code != CLI_GO) {
         free(ids);
         return code;
